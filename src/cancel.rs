@@ -48,6 +48,11 @@ impl CancelHandle {
         }
         self.open.close();
     }
+
+    /// Whether anybody still holds a token of this handle.
+    pub fn is_heard(&self) -> bool {
+        self.open.receiver_count() > 0
+    }
 }
 
 impl CancelToken {

@@ -1,1 +1,7 @@
-fn main() {}
+//! The `lucy` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lucy::ui::main()
+}

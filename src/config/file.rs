@@ -108,7 +108,7 @@ pub fn load(home: &Home) -> Result<(Settings, Option<String>), ConfigError> {
             let (settings, unknown) = parse(&text)?;
             Ok((settings, unknown.map(|keys| format!("{}: unknown keys ignored: {keys}", path.display()))))
         }
-        None => Ok((parse("")?.0, None)),
+        None => Ok((Settings::default(), None)),
     }
 }
 
@@ -171,6 +171,13 @@ fn settings(file: File) -> Result<Settings, ConfigError> {
         limits: Limits::from_table(&file.limits)
             .map_err(|setting| ConfigError::new(format!("limits.{setting} must be at least 1")))?,
     })
+}
+
+impl Default for Settings {
+    /// What an empty file gives.
+    fn default() -> Self {
+        settings(File::default()).expect("the defaults are valid")
+    }
 }
 
 fn seconds(setting: &str, given: Option<u32>, default: u64) -> Result<Duration, ConfigError> {

@@ -90,6 +90,7 @@ const FIXED_VALUES: &[&str] = &[
     "retry",
     "session",
     "session_metadata",
+    "storage_error",
     "string",
     "system",
     "terminated",

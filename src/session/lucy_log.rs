@@ -236,7 +236,7 @@ pub fn decode(line: &str) -> Option<Decoded> {
     }
     let tag: Tag<'_> = serde_json::from_str(line).ok()?;
     match tag.record.as_ref() {
-        "session" => decode_header(line).map(Decoded::Header),
+        "session" => decode_header(line),
         "message" => {
             let line: Stamped<MessageLine<'_>> = serde_json::from_str(line).ok()?;
             Some(Decoded::Record { timestamp: line.timestamp, record: decode_message(line.message)? })
@@ -246,9 +246,12 @@ pub fn decode(line: &str) -> Option<Decoded> {
     }
 }
 
-fn decode_header(line: &str) -> Option<Header> {
+fn decode_header(line: &str) -> Option<Decoded> {
     let line: HeaderLine<'_> = serde_json::from_str(line).ok()?;
-    (line.version == 1).then(|| Header {
+    if line.version != 1 {
+        return Some(Decoded::Unknown);
+    }
+    Some(Decoded::Header(Header {
         session_id: line.session_id.into_owned(),
         created_at: line.created_at,
         cwd: line.cwd,
@@ -257,7 +260,7 @@ fn decode_header(line: &str) -> Option<Header> {
         model: line.llm.model.into_owned(),
         api_key_env: line.llm.api_key_env.into_owned(),
         effort: line.llm.effort.map(Cow::into_owned),
-    })
+    }))
 }
 
 fn decode_message(line: MessageLine<'_>) -> Option<Record> {

@@ -1,4 +1,10 @@
-//! A conversation that outlives the process: turns, facts, their log, and what resumes from it.
+//! A conversation that outlives the process.
+//!
+//! `run` takes inputs in order, `turn` runs one; what they say goes through `recorder`, which redacts it,
+//! logs it and hands it to a front. `record` and `event` are the vocabulary, `history` what the model is
+//! sent, `lucy_log` and `reader` the file format, `log` the file, `store` opens sessions, `catalog` lists
+//! them. Knows no terminal, no stdin and no stdout. Read `event`, then `turn`.
+
 mod catalog;
 mod event;
 mod history;
@@ -7,8 +13,23 @@ mod log;
 mod lucy_log;
 mod reader;
 mod record;
+mod recorder;
 mod redact;
+mod run;
+mod store;
+mod turn;
 
+pub use catalog::{Listing, Metadata, list};
+pub use event::{Event, Progress};
+pub use record::{Cause, Record};
+pub use recorder::Delivery;
+pub use redact::{MARKER, SafeEvent};
+pub use run::{Input, Session, Summary};
+pub use store::{OpenError, OpenErrorKind, Opened, create, resume, secrets_for, without_key};
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Unix milliseconds; 0 on a clock before 1970.
 fn unix_ms() -> u64 {
-    0
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

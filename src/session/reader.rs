@@ -300,7 +300,7 @@ mod tests {
         check_error(&format!("{}\n", HEADER.replace("1-2-3", "other")), "invalid session header");
         check_error(
             &format!("{}\n", HEADER.replace("\"version\":1", "\"version\":2")),
-            "invalid session record at line 1",
+            "invalid session header",
         );
         check_error(
             r#"{"record":"interruption","timestamp":1,"reason":"user_cancelled","phase":"cmd"}"#,

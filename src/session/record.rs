@@ -101,6 +101,17 @@ impl Cause {
             Self::Cancelled(CancelReason::OutputClosed) => "output_closed",
             Self::Provider { .. } => "provider_error",
             Self::Limit { .. } => "limit",
+            Self::Storage { .. } => "storage_error",
+        }
+    }
+
+    /// The same cause with its message passed through `change`.
+    pub fn map_message(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Cancelled(reason) => Self::Cancelled(reason),
+            Self::Provider { message } => Self::Provider { message: change(message) },
+            Self::Limit { message } => Self::Limit { message: change(message) },
+            Self::Storage { message } => Self::Storage { message: change(message) },
         }
     }
 
@@ -108,7 +119,7 @@ impl Cause {
     pub fn message(&self) -> Option<&str> {
         match self {
             Self::Cancelled(_) => None,
-            Self::Provider { message } | Self::Limit { message } => Some(message),
+            Self::Provider { message } | Self::Limit { message } | Self::Storage { message } => Some(message),
         }
     }
 
@@ -118,6 +129,7 @@ impl Cause {
         match reason {
             "provider_error" => Self::Provider { message },
             "limit" => Self::Limit { message },
+            "storage_error" => Self::Storage { message },
             "terminated" => Self::Cancelled(CancelReason::Terminated),
             "output_closed" => Self::Cancelled(CancelReason::OutputClosed),
             _ => Self::Cancelled(CancelReason::User),

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     event::{Event, Progress},
     key_rules::SCHEMA_NAMES,
-    record::{Cause, Interruption, Record, ToolResult},
+    record::{Interruption, Record, ToolResult},
 };
 use crate::{
     chat::{
@@ -55,6 +55,10 @@ impl Redactor {
         secrets.retain(|secret| !secret.expose().is_empty());
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose().len()));
         Self { secrets, held: String::new() }
+    }
+
+    pub fn secrets(&self) -> &[Secret] {
+        &self.secrets
     }
 
     /// Whether `bytes` hold a secret as it is.
@@ -214,11 +218,7 @@ impl Redactor {
 
     fn interruption(&self, interruption: Interruption) -> Interruption {
         Interruption {
-            cause: match interruption.cause {
-                Cause::Provider { message } => Cause::Provider { message: self.owned(message) },
-                Cause::Limit { message } => Cause::Limit { message: self.owned(message) },
-                cancelled @ Cause::Cancelled(_) => cancelled,
-            },
+            cause: interruption.cause.map_message(|message| self.owned(message)),
             phase: interruption.phase,
             assistant_text: self.owned(interruption.assistant_text),
             tool_calls: interruption.tool_calls.into_iter().map(|call| self.call(call)).collect(),
