@@ -66,7 +66,8 @@ fn check_group_gone(output: &CommandOutput) {
 fn only_zombies(leader: Pid) -> bool {
     let group = leader.as_raw_nonzero().to_string();
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let stats = processes.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    let stats =
+        processes.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
     let running = |stat: &String| {
         let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
         !matches!(fields.next(), Some("Z" | "X")) && fields.nth(1) == Some(&group)

@@ -13,11 +13,7 @@ use serde::{
 use serde_json::Value;
 
 use super::{Tool, ToolOutput};
-use crate::{
-    cancel::CancelToken,
-    chat::message::ToolSpec,
-    shell::{CommandOutput, Shell},
-};
+use crate::{cancel::CancelToken, chat::message::ToolSpec, shell::Shell};
 
 const SPEC: ToolSpec = ToolSpec {
     name: "cmd",
@@ -47,9 +43,6 @@ impl Tool for Cmd {
     }
 
     async fn run(&self, arguments: &str, token: &CancelToken) -> ToolOutput {
-        if token.reason().is_some() {
-            return self.canceled(arguments);
-        }
         match command_in(arguments) {
             Ok(command) => ToolOutput::Command(self.shell.run(&command, token).await),
             Err(error) => ToolOutput::refused(error),
@@ -58,7 +51,7 @@ impl Tool for Cmd {
 
     fn canceled(&self, arguments: &str) -> ToolOutput {
         let command = command_in(arguments).ok();
-        ToolOutput::Command(CommandOutput::canceled_before_execution(command.as_deref()))
+        ToolOutput::canceled_before_execution(command.as_deref())
     }
 }
 

@@ -59,6 +59,7 @@ impl ToolSet {
     /// The one result of `call`. A call that cannot run says why, and the model goes on.
     pub async fn run(&self, call: &ToolCall, token: &CancelToken) -> ToolOutput {
         match self.find(call) {
+            _ if token.reason().is_some() => self.canceled(call),
             Some(tool) => tool.run(&call.arguments, token).await,
             None => ToolOutput::unknown_tool(&call.name),
         }
@@ -68,7 +69,7 @@ impl ToolSet {
     pub fn canceled(&self, call: &ToolCall) -> ToolOutput {
         match self.find(call) {
             Some(tool) => tool.canceled(&call.arguments),
-            None => ToolOutput::unknown_tool(&call.name),
+            None => ToolOutput::canceled_before_execution(None),
         }
     }
 
@@ -132,9 +133,12 @@ mod tests {
     fn a_cancel_before_execution_has_a_result_of_its_own() {
         let (handle, token) = cancel::pair();
         handle.cancel(CancelReason::User);
-        for (arguments, command) in [(r#"{"command":"echo"}"#, Some("echo")), ("[]", None)] {
-            let canceled = ToolOutput::Command(CommandOutput::canceled_before_execution(command));
-            let call = call("cmd", arguments);
+        let echo = r#"{"command":"echo"}"#;
+        for (name, arguments, command) in
+            [("cmd", echo, Some("echo")), ("cmd", "[]", None), ("cmdcmd", echo, None)]
+        {
+            let canceled = ToolOutput::canceled_before_execution(command);
+            let call = call(name, arguments);
             assert_eq!(tools().canceled(&call), canceled);
             assert_eq!(bounded(tools().run(&call, &token)), canceled);
         }

@@ -25,6 +25,11 @@ impl ToolOutput {
         Self::refused(&format!("unknown tool: {name}"))
     }
 
+    /// The result of a call that a cancel kept from running.
+    pub fn canceled_before_execution(command: Option<&str>) -> Self {
+        Self::Command(CommandOutput::canceled_before_execution(command))
+    }
+
     /// What the model reads: the result object as JSON text.
     pub fn to_content(&self) -> String {
         serde_json::to_string(self).expect("plain strings and numbers are always JSON")
