@@ -12,6 +12,9 @@ use std::{
 
 use rustix::{fs::OFlags, process::geteuid};
 
+/// Why a link that leads in a circle is skipped.
+pub const LOOP: &str = "links to itself";
+
 /// What is at a path.
 pub enum Found {
     /// Nothing, or a link to nothing.
@@ -64,9 +67,12 @@ fn unfit(path: &Path, file: &File) -> io::Result<Option<&'static str>> {
 fn absent_or_unfit(error: io::Error) -> io::Result<Found> {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Ok(Found::Absent),
-        _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-            Ok(Found::Unfit("links to itself"))
-        }
+        _ if is_loop(&error) => Ok(Found::Unfit(LOOP)),
         _ => Err(error),
     }
+}
+
+/// Whether links were followed in a circle.
+pub fn is_loop(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }

@@ -8,6 +8,9 @@ use serde::Deserialize;
 /// How much of a skill is looked at. A block that does not end in it is none.
 pub const BYTES_MAX: u64 = 16 * 1024;
 
+const YAML_EVENTS_MAX: usize = 4096;
+const YAML_ALIASES_MAX: usize = 64;
+
 /// What the catalog shows of a skill, one line each, never empty.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frontmatter {
@@ -18,7 +21,7 @@ pub struct Frontmatter {
 /// Reads the first [`BYTES_MAX`] bytes of a file, or says why it is not a skill.
 pub fn parse(bytes: &[u8]) -> Result<Frontmatter, &'static str> {
     let block = block(text(bytes)?)?;
-    let fields = serde_saphyr::from_str::<Fields>(&block).unwrap_or_else(|_| Fields::by_line(&block));
+    let fields = Fields::from_yaml(&block).unwrap_or_else(|| Fields::by_line(&block));
     let name = one_line(&fields.name.unwrap_or_default());
     let description = one_line(&fields.description.unwrap_or_default());
     match () {
@@ -36,6 +39,14 @@ struct Fields {
 }
 
 impl Fields {
+    /// Within bounds that fit a block of this size: aliases can make much of little.
+    fn from_yaml(block: &str) -> Option<Self> {
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! { max_events: YAML_EVENTS_MAX, max_aliases: YAML_ALIASES_MAX },
+        };
+        serde_saphyr::from_str_with_options(block, options).ok()
+    }
+
     fn by_line(block: &str) -> Self {
         Self { name: value_of(block, "name"), description: value_of(block, "description") }
     }

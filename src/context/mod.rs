@@ -16,7 +16,7 @@ pub use error::ContextError;
 
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The deepest project that is walked, in folders above the working directory.
 const ANCESTORS_MAX: usize = 256;
@@ -43,6 +43,7 @@ pub struct Context {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Source {
     pub kind: SourceKind,
+    #[serde(serialize_with = "as_shown")]
     pub path: PathBuf,
     /// What it adds to the system prompt, without the blank line between sections.
     pub bytes: usize,
@@ -59,6 +60,7 @@ pub enum SourceKind {
 /// A file that was found in a place for instructions or skills and not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
+    #[serde(serialize_with = "as_shown")]
     pub path: PathBuf,
     pub reason: String,
 }
@@ -98,6 +100,11 @@ fn project_folders(cwd: &Path) -> Vec<&Path> {
     folders.truncate(root.unwrap_or(0) + 1);
     folders.reverse();
     folders
+}
+
+/// A path that is not UTF-8 is shown in JSON as it is in the prompt; serde would refuse it.
+fn as_shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 impl Source {

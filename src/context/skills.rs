@@ -32,7 +32,7 @@ pub fn find(
 ) -> Result<Vec<Skill>, ContextError> {
     let mut skills = BTreeMap::new();
     for root in home.iter().chain(folders) {
-        for path in candidates(&root.join(".agents/skills"))? {
+        for path in candidates(&root.join(".agents/skills"), skipped)? {
             match read(&path)? {
                 Some(Ok(skill)) => add(&mut skills, skill, skipped),
                 Some(Err(reason)) => skipped.push(Skipped { path, reason: reason.into() }),
@@ -53,11 +53,15 @@ fn add(skills: &mut BTreeMap<String, Skill>, skill: Skill, skipped: &mut Vec<Ski
 }
 
 /// Where the skills of one folder would be, in an order that does not depend on the disk.
-fn candidates(folder: &Path) -> Result<Vec<PathBuf>, ContextError> {
+fn candidates(folder: &Path, skipped: &mut Vec<Skipped>) -> Result<Vec<PathBuf>, ContextError> {
     let fail = |error: io::Error| ContextError::InspectSkills(Cause::new(folder, error));
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) if file::is_loop(&error) => {
+            skipped.push(Skipped { path: folder.to_owned(), reason: file::LOOP.into() });
             return Ok(Vec::new());
         }
         Err(error) => return Err(fail(error)),

@@ -4,9 +4,8 @@ use std::{
     fs,
     os::unix::fs::{chown, symlink},
     path::{Path, PathBuf},
+    process::Command,
 };
-
-use rustix::fs::{CWD, Mode, mkfifoat};
 
 use super::*;
 
@@ -162,9 +161,10 @@ fn fifos_devices_and_loops_are_skipped() {
         .link("p/AGENTS.md", "/dev/zero")
         .link("p/CLAUDE.md", "CLAUDE.md")
         .link("p/a/AGENTS.md", "nowhere")
+        .link("p/a/.agents/skills", "skills")
         .file(".agents/skills/two/x", "");
     for fifo in ["p/a/CLAUDE.md", ".agents/skills/two/SKILL.md"] {
-        mkfifoat(CWD, disk.path(fifo), Mode::RWXU).unwrap();
+        assert!(Command::new("mkfifo").arg(disk.path(fifo)).status().unwrap().success());
     }
     assert_eq!(disk.prompt(), "Be useful.");
     assert_eq!(
@@ -174,6 +174,7 @@ fn fifos_devices_and_loops_are_skipped() {
             "~/p/CLAUDE.md: links to itself",
             "~/p/a/CLAUDE.md: not a regular file",
             "~/.agents/skills/two/SKILL.md: not a regular file",
+            "~/p/a/.agents/skills: links to itself",
         ]
     );
 }
@@ -278,4 +279,19 @@ fn contexts_serialize_for_programs() {
     let json = serde_json::to_value(Disk::new().build()).unwrap();
     assert_eq!(json["sources"][0]["kind"], "config");
     assert_eq!(json["sources"][0]["bytes"], 10);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn paths_that_are_not_text_are_shown_as_far_as_they_are() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let disk = Disk::new();
+    let cwd = disk.path("p").join(OsStr::from_bytes(b"\xff"));
+    fs::create_dir(&cwd).unwrap();
+    fs::write(cwd.join("AGENTS.md"), "here").unwrap();
+    let lucy_home = disk.path(".lucy");
+    let context = build(&Places { lucy_home: &lucy_home, home: None, cwd: &cwd }, "").unwrap();
+    assert!(context.system_prompt.contains("/p/\u{fffd}/AGENTS.md\nhere"));
+    let json = serde_json::to_string(&context).unwrap();
+    assert!(json.contains("/p/\u{fffd}/AGENTS.md\""), "{json}");
 }

@@ -9,7 +9,6 @@ mod group;
 mod output;
 mod runner;
 
-pub use capture::without_cut_secret;
 pub use group::kill_all;
 pub use output::CommandOutput;
 pub use runner::Shell;

@@ -176,11 +176,12 @@ fn prepared(shell: &Shell, command: &str) -> Command {
 
 /// Gives the child a session of its own: a group to kill, and no terminal to read keys from or to
 /// write over our screen. On Linux it also dies with us, whatever ends us; its descendants may not.
+/// "With us" is the thread that started it: only the main thread runs commands.
 #[allow(unsafe_code)]
 fn in_new_session(line: &mut std::process::Command) {
     #[cfg(target_os = "linux")]
     let parent = process::getpid();
-    let enter = move || {
+    let enter = move || -> io::Result<()> {
         process::setsid()?;
         #[cfg(target_os = "linux")]
         {

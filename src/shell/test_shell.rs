@@ -21,12 +21,13 @@ pub fn shell_in(cwd: &Path) -> Shell {
     }
 }
 
-/// Runs `work` beside the process driver; panics when it takes a minute.
+/// Runs `work` beside the process driver, which comes first: without one, the first spawn starts a
+/// thread; panics when it takes a minute.
 pub fn bounded<T>(work: impl Future<Output = T>) -> T {
     let driver = async { match async_process::driver().await {} };
     let late = async {
         Timer::after(Duration::from_secs(60)).await;
         panic!("the command did not end");
     };
-    smol::block_on(future::or(future::or(work, driver), late))
+    smol::block_on(future::or(driver, future::or(work, late)))
 }

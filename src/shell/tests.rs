@@ -39,14 +39,30 @@ fn run_until_timeout(commands: &[&str]) -> Vec<CommandOutput> {
     let shell = Shell { timeout: Duration::from_secs(2), ..shell_in(Path::new("/")) };
     let (_handle, token) = cancel::pair();
     let executor = smol::LocalExecutor::new();
+    let started = Instant::now();
     let tasks: Vec<_> = commands.iter().map(|command| executor.spawn(shell.run(command, &token))).collect();
-    bounded(executor.run(async {
+    let outputs = bounded(executor.run(async {
         let mut outputs = Vec::new();
         for task in tasks {
             outputs.push(task.await);
         }
         outputs
-    }))
+    }));
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    outputs
+}
+
+/// Waits for the line in file `f` by which a command says that it runs.
+async fn written(dir: &Path) {
+    while !std::fs::read(dir.join("f")).is_ok_and(|line| line.ends_with(b"\n")) {
+        Timer::after(Duration::from_millis(2)).await;
+    }
+}
+
+/// That line, as if the command had ended with it.
+fn written_output(dir: &Path) -> CommandOutput {
+    let stdout = std::fs::read_to_string(dir.join("f")).unwrap();
+    CommandOutput { stdout, ..CommandOutput::default() }
 }
 
 /// Asserts that no process of the group whose number `output` begins with runs any more.
@@ -125,6 +141,7 @@ fn background_processes_die_with_the_shell() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn what_an_escaped_process_holds_open_is_kept_and_marked() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,11 +188,8 @@ fn a_cancel_ends_everything_and_keeps_the_output() {
         let dir = tempfile::tempdir().unwrap();
         let shell = shell_in(dir.path());
         let (handle, token) = cancel::pair();
-        // The file says that the command runs.
         let cancel = async {
-            while !std::fs::read(dir.path().join("f")).is_ok_and(|pid| pid.ends_with(b"\n")) {
-                Timer::after(Duration::from_millis(2)).await;
-            }
+            written(dir.path()).await;
             handle.cancel(CancelReason::User);
         };
         let (output, ()) = bounded(future::zip(shell.run(command, &token), cancel));
@@ -201,18 +215,30 @@ fn a_dropped_run_kills_the_group() {
     let dir = tempfile::tempdir().unwrap();
     let shell = shell_in(dir.path());
     let (_handle, token) = cancel::pair();
-    let file = dir.path().join("f");
-    let started = async {
-        while !std::fs::read(&file).is_ok_and(|pid| pid.ends_with(b"\n")) {
-            Timer::after(Duration::from_millis(2)).await;
-        }
-    };
     let run = async {
         shell.run("trap '' TERM; echo $$ >f; sleep 300 & sleep 300", &token).await;
     };
-    bounded(future::or(started, run));
-    let stdout = std::fs::read_to_string(&file).unwrap();
-    check_group_gone(&CommandOutput { stdout, ..CommandOutput::default() });
+    bounded(future::or(written(dir.path()), run));
+    check_group_gone(&written_output(dir.path()));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_shell_dies_with_the_thread_that_started_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let shell = shell_in(dir.path());
+    let started = dir.path().to_owned();
+    let thread = std::thread::spawn(move || {
+        let (handle, token) = cancel::pair();
+        let mut run = Box::pin(async move {
+            shell.run("echo $$ >f; exec sleep 300", &token).await;
+        });
+        bounded(future::or(written(&started), run.as_mut()));
+        // As after a SIGKILL: nobody tidies up.
+        std::mem::forget((run, handle));
+    });
+    thread.join().unwrap();
+    check_group_gone(&written_output(dir.path()));
 }
 
 #[test]

@@ -74,8 +74,7 @@ impl ToolSet {
     }
 
     fn find(&self, call: &ToolCall) -> Option<&dyn Tool> {
-        let named = |tool: &&Box<dyn Tool>| tool.spec().name == call.name;
-        self.tools.iter().find(named).map(|tool| &**tool)
+        self.tools.iter().map(|tool| &**tool).find(|tool| tool.spec().name == call.name)
     }
 }
 
