@@ -7,3 +7,4 @@
 pub mod error;
 pub mod message;
 pub mod model;
+pub mod transport;

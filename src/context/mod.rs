@@ -57,6 +57,16 @@ pub enum SourceKind {
     Skill,
 }
 
+impl SourceKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Instructions => "instructions",
+            Self::Skill => "skill",
+        }
+    }
+}
+
 /// A file that was found in a place for instructions or skills and not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {

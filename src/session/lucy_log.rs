@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
 use super::record::{Cause, Header, Interruption, Phase, Record, ToolResult};
 use crate::{
@@ -112,7 +112,7 @@ struct InterruptionLine<'a> {
 struct ResultLine {
     id: String,
     name: String,
-    result: Box<RawValue>,
+    result: ToolOutput,
 }
 
 /// The first line of a file.
@@ -199,7 +199,7 @@ fn interruption_line(interruption: &Interruption) -> InterruptionLine<'_> {
     let result = |result: &ToolResult| ResultLine {
         id: result.id.clone(),
         name: result.name.clone(),
-        result: RawValue::from_string(result.output.to_content()).expect("a result is JSON"),
+        result: result.output.clone(),
     };
     InterruptionLine {
         reason: interruption.cause.reason().into(),
@@ -302,11 +302,7 @@ fn decode_interruption(line: &str) -> Option<Decoded> {
     }
     let time: Time = serde_json::from_str(line).ok()?;
     let line: InterruptionLine<'_> = serde_json::from_str(line).ok()?;
-    let result = |line: ResultLine| ToolResult {
-        id: line.id,
-        name: line.name,
-        output: ToolOutput::from_content(line.result.get()),
-    };
+    let result = |line: ResultLine| ToolResult { id: line.id, name: line.name, output: line.result };
     let record = Record::Interruption(Interruption {
         cause: Cause::from_parts(&line.reason, line.message.map(Cow::into_owned)),
         phase: Phase::from_name(&line.phase).unwrap_or(Phase::ProviderStream),

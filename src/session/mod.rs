@@ -19,12 +19,12 @@ mod run;
 mod store;
 mod turn;
 
-pub use catalog::{Listing, Metadata, list};
+pub use catalog::list;
 pub use event::{Event, Progress};
 pub use record::{Cause, Record};
 pub use recorder::Delivery;
-pub use redact::{MARKER, SafeEvent};
-pub use run::{Input, Session, Summary};
+pub use redact::MARKER;
+pub use run::Input;
 pub use store::{OpenError, OpenErrorKind, Opened, create, resume, secrets_for, without_key};
 
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -10,7 +10,7 @@ use std::{
     io::{self, BufRead, BufReader, Read},
 };
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::{
     log::Tail,

@@ -62,14 +62,21 @@ pub struct Interruption {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     Cancelled(CancelReason),
-    /// The provider failed; the one line that the person was told.
-    Provider {
+    /// `message` is the one line that the person was told.
+    Failed {
+        failure: Failure,
         message: String,
     },
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Provider,
     /// A bound of `[limits]` was reached.
-    Limit {
-        message: String,
-    },
+    Limit,
+    /// A record could not be written, and the interruption could.
+    Storage,
 }
 
 /// What a turn was doing.
@@ -99,19 +106,9 @@ impl Cause {
             Self::Cancelled(CancelReason::User) => "user_cancelled",
             Self::Cancelled(CancelReason::Terminated) => "terminated",
             Self::Cancelled(CancelReason::OutputClosed) => "output_closed",
-            Self::Provider { .. } => "provider_error",
-            Self::Limit { .. } => "limit",
-            Self::Storage { .. } => "storage_error",
-        }
-    }
-
-    /// The same cause with its message passed through `change`.
-    pub fn map_message(self, change: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::Cancelled(reason) => Self::Cancelled(reason),
-            Self::Provider { message } => Self::Provider { message: change(message) },
-            Self::Limit { message } => Self::Limit { message: change(message) },
-            Self::Storage { message } => Self::Storage { message: change(message) },
+            Self::Failed { failure: Failure::Provider, .. } => "provider_error",
+            Self::Failed { failure: Failure::Limit, .. } => "limit",
+            Self::Failed { failure: Failure::Storage, .. } => "storage_error",
         }
     }
 
@@ -119,17 +116,17 @@ impl Cause {
     pub fn message(&self) -> Option<&str> {
         match self {
             Self::Cancelled(_) => None,
-            Self::Provider { message } | Self::Limit { message } | Self::Storage { message } => Some(message),
+            Self::Failed { message, .. } => Some(message),
         }
     }
 
     /// The cause a log line names; an unknown reason counts as the person's own.
     pub fn from_parts(reason: &str, message: Option<String>) -> Self {
-        let message = message.unwrap_or_default();
+        let failed = |failure| Self::Failed { failure, message: message.unwrap_or_default() };
         match reason {
-            "provider_error" => Self::Provider { message },
-            "limit" => Self::Limit { message },
-            "storage_error" => Self::Storage { message },
+            "provider_error" => failed(Failure::Provider),
+            "limit" => failed(Failure::Limit),
+            "storage_error" => failed(Failure::Storage),
             "terminated" => Self::Cancelled(CancelReason::Terminated),
             "output_closed" => Self::Cancelled(CancelReason::OutputClosed),
             _ => Self::Cancelled(CancelReason::User),

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     event::{Event, Progress},
     key_rules::SCHEMA_NAMES,
-    record::{Interruption, Record, ToolResult},
+    record::{Cause, Interruption, Record, ToolResult},
 };
 use crate::{
     chat::{
@@ -218,7 +218,10 @@ impl Redactor {
 
     fn interruption(&self, interruption: Interruption) -> Interruption {
         Interruption {
-            cause: interruption.cause.map_message(|message| self.owned(message)),
+            cause: match interruption.cause {
+                Cause::Failed { failure, message } => Cause::Failed { failure, message: self.owned(message) },
+                cancelled @ Cause::Cancelled(_) => cancelled,
+            },
             phase: interruption.phase,
             assistant_text: self.owned(interruption.assistant_text),
             tool_calls: interruption.tool_calls.into_iter().map(|call| self.call(call)).collect(),

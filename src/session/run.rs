@@ -41,10 +41,8 @@ impl Session {
     /// interrupted by its own token. `T` rides along with an input and is dropped when its turn begins.
     pub async fn run<T>(mut self, inputs: Receiver<(Input, T)>, shutdown: CancelToken) -> Summary {
         let mut summary = Summary::default();
-        let opened = Progress::Opened {
-            session_id: self.engine.header.session_id.clone(),
-            resumed: self.resumed,
-        };
+        let opened =
+            Progress::Opened { session_id: self.engine.header.session_id.clone(), resumed: self.resumed };
         self.recorder.say(opened).await;
         for warning in std::mem::take(&mut self.warnings) {
             self.recorder.say(Progress::Warning(warning)).await;

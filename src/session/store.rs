@@ -30,7 +30,7 @@ use crate::{
     config::{self, ConfigError, Home, Limits, Llm, Secret, Settings},
     context::{self, ContextError, Places},
     shell::Shell,
-    tools::{self, ToolSet},
+    tools::ToolSet,
 };
 
 /// Tries to find a free id before giving up (published).
@@ -79,7 +79,7 @@ impl From<ConfigError> for OpenError {
 
 impl From<ContextError> for OpenError {
     fn from(error: ContextError) -> Self {
-        let hint = error.hint();
+        let hint = Some(error.hint());
         Self { hint, ..Self::new(OpenErrorKind::Config, error.to_string()) }
     }
 }
@@ -188,7 +188,12 @@ pub fn resume(home: &Home, id: &str, protect: impl Fn(&Secret)) -> Result<Opened
 /// The key that must not be in a session file with this header, if it is set: for listing.
 pub fn secrets_for(header: &Header, configured_env: Option<&str>) -> Vec<Vec<u8>> {
     let names = [Some(header.api_key_env.as_str()), configured_env];
-    names.into_iter().flatten().filter_map(|name| key_from_env(name).ok()).map(|key| key.expose().as_bytes().to_vec()).collect()
+    names
+        .into_iter()
+        .flatten()
+        .filter_map(|name| key_from_env(name).ok())
+        .map(|key| key.expose().as_bytes().to_vec())
+        .collect()
 }
 
 /// `text` as a session of `llm` would send it: without the key, if there is one.
@@ -212,7 +217,7 @@ fn key_from_env(name: &str) -> Result<Secret, OpenError> {
 }
 
 fn check(key: &Secret) -> Result<(), OpenError> {
-    check_key(key.expose(), tools::descriptions())
+    check_key(key.expose(), ToolSet::descriptions())
         .map_err(|refused| OpenError::new(OpenErrorKind::Credentials, refused.message).hint(refused.hint))
 }
 
@@ -220,7 +225,8 @@ fn check(key: &Secret) -> Result<(), OpenError> {
 fn redactor(key: &Secret, llm: &Llm) -> Redactor {
     const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "auth", "cookie"];
     let is_secret = |name: &str| SECRET_WORDS.iter().any(|word| name.to_ascii_lowercase().contains(word));
-    let headers = llm.extra_headers.iter().filter(|(name, value)| is_secret(name) && value.expose().len() >= 8);
+    let headers =
+        llm.extra_headers.iter().filter(|(name, value)| is_secret(name) && value.expose().len() >= 8);
     Redactor::new([key.clone()].into_iter().chain(headers.map(|(_, value)| value.clone())).collect())
 }
 
@@ -249,7 +255,8 @@ fn session_cwd() -> Result<PathBuf, OpenError> {
 
 fn utf8(path: &Path) -> Result<String, OpenError> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
-        OpenError::new(OpenErrorKind::Config, "unable to resolve session cwd").hint("the folder's name is not UTF-8")
+        OpenError::new(OpenErrorKind::Config, "unable to resolve session cwd")
+            .hint("the folder's name is not UTF-8")
     })
 }
 

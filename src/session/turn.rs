@@ -8,7 +8,7 @@ use futures_lite::StreamExt;
 use super::{
     event::Progress,
     log::LogError,
-    record::{Cause, Header, Interruption, Phase, Record, ToolResult},
+    record::{Cause, Failure, Header, Interruption, Phase, Record, ToolResult},
     recorder::Recorder,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
         model::{Model, ModelEvent, Reply, Request},
     },
     config::Limits,
-    tools::{ToolOutput, ToolSet},
+    tools::ToolSet,
 };
 
 /// What stays the same over the turns of a session.
@@ -42,10 +42,20 @@ pub enum Ending {
 
 /// Why the rounds stopped before the model was done.
 enum Stop {
-    Cancelled { reason: CancelReason, phase: Phase, partial: Reply },
-    Failed { error: ChatError, text: String },
+    Cancelled {
+        reason: CancelReason,
+        phase: Phase,
+        partial: Reply,
+    },
+    Failed {
+        error: ChatError,
+        text: String,
+    },
     /// A record could not be written; a result that was observed all the same.
-    Storage { error: LogError, unsaved: Option<ToolResult> },
+    Storage {
+        error: LogError,
+        unsaved: Option<ToolResult>,
+    },
 }
 
 impl From<LogError> for Stop {
@@ -174,12 +184,12 @@ impl Turn<'_> {
         let mut stopped = None;
         for call in calls {
             let output = match stopped {
-                Some(_) => ToolOutput::canceled_before(&call),
+                Some(_) => self.engine.tools.canceled(&call),
                 None => match self.may_start().await? {
                     Ok(()) => self.engine.tools.run(&call, self.token).await,
                     Err(reason) => {
                         stopped = Some(reason);
-                        ToolOutput::canceled_before(&call)
+                        self.engine.tools.canceled(&call)
                     }
                 },
             };
@@ -205,7 +215,9 @@ impl Turn<'_> {
     /// Records how the turn ended and says so.
     async fn stopped(&mut self, stop: Stop) -> Ending {
         let (ending, interruption) = match stop {
-            Stop::Cancelled { reason, phase, partial } => (Ending::Interrupted, cancelled(reason, phase, &partial)),
+            Stop::Cancelled { reason, phase, partial } => {
+                (Ending::Interrupted, cancelled(reason, phase, &partial))
+            }
             Stop::Failed { error, text } => failed(error, text),
             Stop::Storage { error, unsaved } => (Ending::Failed, unstored(&error, unsaved)),
         };
@@ -250,12 +262,12 @@ fn cancelled(reason: CancelReason, phase: Phase, partial: &Reply) -> Interruptio
 
 fn failed(error: ChatError, text: String) -> (Ending, Interruption) {
     let message = error.message;
-    let (ending, cause) = match error.kind {
-        ChatErrorKind::Limit(_) => (Ending::Limit, Cause::Limit { message }),
-        _ => (Ending::Failed, Cause::Provider { message }),
+    let (ending, failure) = match error.kind {
+        ChatErrorKind::Limit(_) => (Ending::Limit, Failure::Limit),
+        _ => (Ending::Failed, Failure::Provider),
     };
     let interruption = Interruption {
-        cause,
+        cause: Cause::Failed { failure, message },
         phase: Phase::ProviderStream,
         assistant_text: text,
         tool_calls: Vec::new(),
@@ -266,7 +278,7 @@ fn failed(error: ChatError, text: String) -> (Ending, Interruption) {
 
 fn unstored(error: &LogError, unsaved: Option<ToolResult>) -> Interruption {
     Interruption {
-        cause: Cause::Storage { message: error.to_string() },
+        cause: Cause::Failed { failure: Failure::Storage, message: error.to_string() },
         phase: if unsaved.is_some() { Phase::Cmd } else { Phase::ProviderStream },
         assistant_text: String::new(),
         tool_calls: Vec::new(),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Tool, ToolOutput};
 use crate::{cancel::CancelToken, chat::message::ToolSpec, shell::Shell};
 
-const SPEC: ToolSpec = ToolSpec {
+pub const SPEC: ToolSpec = ToolSpec {
     name: "cmd",
     description: "Runs a finite, non-interactive shell command from the session's starting directory.",
     parameters: r#"{"type":"object","properties":{"command":{"type":"string"}},"required":["command"],"additionalProperties":false}"#,

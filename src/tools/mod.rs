@@ -50,6 +50,11 @@ impl ToolSet {
         &self.specs
     }
 
+    /// The sentences that stand in every request; no key may be part of one.
+    pub fn descriptions() -> impl Iterator<Item = &'static str> {
+        [cmd::SPEC.description].into_iter()
+    }
+
     /// A known tool with well-formed arguments. Arguments of other calls are kept as `{}` (contract
     /// section 8).
     pub fn accepts(&self, call: &ToolCall) -> bool {
@@ -101,8 +106,10 @@ mod tests {
 
     fn run(call: &ToolCall) -> CommandOutput {
         let (_handle, token) = cancel::pair();
-        let ToolOutput::Command(output) = bounded(tools().run(call, &token));
-        output
+        match bounded(tools().run(call, &token)) {
+            ToolOutput::Command(output) => output,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::shell::CommandOutput;
 #[serde(untagged)]
 pub enum ToolOutput {
     Command(CommandOutput),
+    /// Text of another form, out of a session that this program did not write.
+    Text(String),
 }
 
 impl ToolOutput {
@@ -30,15 +32,33 @@ impl ToolOutput {
         Self::Command(CommandOutput::canceled_before_execution(command))
     }
 
-    /// What the model reads: the result object as JSON text.
+    /// What the model reads: the result object as JSON text, other text as it is.
     pub fn to_content(&self) -> String {
-        serde_json::to_string(self).expect("plain strings and numbers are always JSON")
+        match self {
+            Self::Command(output) => {
+                serde_json::to_string(output).expect("plain strings and numbers are always JSON")
+            }
+            Self::Text(text) => text.clone(),
+        }
     }
 
-    /// The result that a saved message holds; `None` when it is text of another form, to be shown as
-    /// it is (contract section 12).
-    pub fn from_content(content: &str) -> Option<Self> {
-        serde_json::from_str(content).ok()
+    /// The result that a saved message holds; text of another form is kept (contract section 12).
+    pub fn from_content(content: &str) -> Self {
+        serde_json::from_str(content).map_or_else(|_| Self::Text(content.to_owned()), Self::Command)
+    }
+
+    /// The same result with every text in it passed through `change`.
+    pub fn map_text(self, change: impl Fn(String) -> String) -> Self {
+        match self {
+            Self::Command(output) => Self::Command(CommandOutput {
+                command: change(output.command),
+                stdout: change(output.stdout),
+                stderr: change(output.stderr),
+                error: output.error.map(change),
+                ..output
+            }),
+            Self::Text(text) => Self::Text(change(text)),
+        }
     }
 }
 
@@ -54,13 +74,13 @@ mod tests {
             content,
             r#"{"command":"{}","exit_code":null,"timed_out":false,"stdout":"","stderr":"","stdout_truncated":false,"stderr_truncated":false,"error":"cmd command must be a string"}"#
         );
-        assert_eq!(ToolOutput::from_content(&content), Some(output));
+        assert_eq!(ToolOutput::from_content(&content), output);
     }
 
     #[test]
     fn other_content_is_not_a_result() {
         for content in ["", "hi", "{}", "[1]", r#"{"command":"x"}"#] {
-            assert_eq!(ToolOutput::from_content(content), None, "{content}");
+            assert_eq!(ToolOutput::from_content(content), ToolOutput::Text(content.to_owned()));
         }
     }
 }

@@ -47,7 +47,8 @@ pub fn parse(words: &[OsString]) -> Result<Action, &'static str> {
 }
 
 fn attempt(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    definition().try_get_matches_from([OsStr::new("lucy")].into_iter().chain(words.iter().map(OsString::as_os_str)))
+    definition()
+        .try_get_matches_from([OsStr::new("lucy")].into_iter().chain(words.iter().map(OsString::as_os_str)))
 }
 
 /// Finds the first word that makes the line wrong.

@@ -272,7 +272,10 @@ mod tests {
         check(r#"{"type":"messages","text":"x"}"#, malformed("input record type must be message"));
         check(r#"{"type":"message","text":null}"#, malformed("message record requires a text string"));
         check(r#"{"type":"message"}"#, malformed("message record requires a text string"));
-        assert_eq!(parse(b"{\"type\":\"message\",\"text\":\"\xff\"}"), malformed("input must be a JSONL message record"));
+        assert_eq!(
+            parse(b"{\"type\":\"message\",\"text\":\"\xff\"}"),
+            malformed("input must be a JSONL message record")
+        );
     }
 
     fn split(max: usize, pieces: &[&[u8]]) -> Vec<Line> {

@@ -29,7 +29,8 @@ const BATCH_BYTES: usize = 16 * 1024;
 pub async fn run(executor: &LocalExecutor<'_>, opened: Opened, extended_events: bool) -> Exit {
     let Opened { session, events } = opened;
     let (stopper, shutdown) = Stopper::new();
-    let started = signals::watch(stopper.clone()).and_then(|watch| Ok((watch, Out::stdout(shutdown.clone())?)));
+    let started =
+        signals::watch(stopper.clone()).and_then(|watch| Ok((watch, Out::stdout(shutdown.clone())?)));
     let (watch, out) = match started {
         Ok(started) => started,
         Err(error) => {
@@ -129,14 +130,16 @@ impl Front {
             Record::Interruption(interruption) => match &interruption.cause {
                 Cause::Cancelled(_) => {
                     for call in &interruption.tool_calls {
-                        self.line(&Line::ToolCall { id: &call.id, name: &call.name, arguments: &call.arguments });
+                        self.line(&Line::ToolCall {
+                            id: &call.id,
+                            name: &call.name,
+                            arguments: &call.arguments,
+                        });
                     }
                     let reason = interruption.cause.reason();
                     self.line(&Line::TurnInterrupted { reason, phase: interruption.phase.name() });
                 }
-                Cause::Provider { message } | Cause::Limit { message } | Cause::Storage { message } => {
-                    self.line(&Line::Error { message });
-                }
+                Cause::Failed { message, .. } => self.line(&Line::Error { message }),
             },
             Record::TurnEnd => self.line(&Line::TurnEnd),
         }

@@ -48,7 +48,9 @@ fn run(words: &[OsString]) -> Exit {
     };
     match action {
         Action::Print(text) => commands::print(&text),
-        Action::Chat(chat) => with_mode(&chat, |executor| smol::block_on(executor.run(chat_jsonl(executor, &chat)))),
+        Action::Chat(chat) => {
+            with_mode(&chat, |executor| smol::block_on(executor.run(chat_jsonl(executor, &chat))))
+        }
         Action::Demo(chat) => with_mode(&chat, |executor| {
             smol::block_on(executor.run(commands::demo::run(executor, chat.extended_events)))
         }),

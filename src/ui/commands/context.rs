@@ -36,20 +36,21 @@ pub fn show(home: &Home, json: bool) -> Exit {
     let places = Places { lucy_home: home.root(), home: home.user(), cwd: &cwd };
     let context = match context::build(&places, &settings.system_prompt) {
         Ok(context) => context,
-        Err(error) => return refuse(&error.to_string(), error.hint().as_deref(), Exit::Usage),
+        Err(error) => return refuse(&error.to_string(), Some(&error.hint()), Exit::Usage),
     };
     let system_prompt = crate::session::without_key(&settings.llm, &context.system_prompt);
     if json {
-        let report = Report { system_prompt: &system_prompt, sources: &context.sources, skipped: &context.skipped };
+        let report =
+            Report { system_prompt: &system_prompt, sources: &context.sources, skipped: &context.skipped };
         let mut text = serde_json::to_string_pretty(&report).expect("strings and numbers always encode");
         text.push('\n');
         return print(&text);
     }
-    for source in &context.sources {
-        diagnostics::note(&source.to_string());
+    for Source { kind, path, bytes } in &context.sources {
+        diagnostics::note(&format!("{:<12} {bytes:>7} bytes  {}", kind.name(), path.display()));
     }
-    for skipped in &context.skipped {
-        diagnostics::note(&skipped.to_string());
+    for Skipped { path, reason } in &context.skipped {
+        diagnostics::note(&format!("{:<12} {}: {reason}", "skipped", path.display()));
     }
     print(&format!("{system_prompt}\n"))
 }

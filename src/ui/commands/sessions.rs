@@ -1,7 +1,13 @@
 //! `--list-sessions`: metadata of the sound session files as JSONL.
 
-use super::{super::{diagnostics, exit::Exit}, print_with};
-use crate::{config::{self, Home}, session};
+use super::{
+    super::{diagnostics, exit::Exit},
+    print_with,
+};
+use crate::{
+    config::{self, Home},
+    session,
+};
 
 /// Lists the sessions of `home`. The current settings are only asked for the key's variable; a
 /// config.toml that cannot be read stops nothing.
@@ -10,7 +16,8 @@ pub fn list(home: &Home) -> Exit {
         return super::super::refuse(&error.to_string(), error.hint_text(), Exit::Usage);
     }
     let configured = config::load(home).ok().map(|(settings, _)| settings.llm.api_key_env);
-    let listing = session::list(&home.sessions(), |header| session::secrets_for(header, configured.as_deref()));
+    let listing =
+        session::list(&home.sessions(), |header| session::secrets_for(header, configured.as_deref()));
     let listing = match listing {
         Ok(listing) => listing,
         Err(error) => {
