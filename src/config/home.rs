@@ -51,11 +51,6 @@ impl Home {
     pub fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
     }
-
-    /// Torn ends of session files are moved here, never thrown away.
-    pub fn recovery(&self) -> PathBuf {
-        self.root.join("recovery")
-    }
 }
 
 fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {

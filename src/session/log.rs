@@ -162,7 +162,7 @@ impl Log {
         Ok(())
     }
 
-    /// Saves torn bytes as `recovery/<id>-<ms>.torn` beside the sessions folder.
+    /// Saves torn bytes as `recovery/<id>-<ms>.torn` beside the sessions folder: never thrown away.
     fn keep_aside(&self, torn: &[u8]) -> io::Result<()> {
         let root = self.path.parent().and_then(Path::parent).ok_or(io::ErrorKind::NotFound)?;
         let dir = root.join("recovery");

@@ -17,6 +17,8 @@ mod recorder;
 mod redact;
 mod run;
 mod store;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 pub use catalog::list;

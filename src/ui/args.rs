@@ -91,30 +91,34 @@ fn message(words: &[OsString]) -> &'static str {
 /// How often each exclusive flag was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Flags {
-    jsonl: u8,
-    tui: u8,
+    jsonl: usize,
+    tui: usize,
     session: usize,
-    list: u8,
+    list: usize,
 }
 
 impl Flags {
     fn of(matches: &ArgMatches) -> Self {
         let matches = matches.subcommand().map_or(matches, |(_, inner)| inner);
-        let count = |name| matches.try_get_one::<u8>(name).ok().flatten().copied().unwrap_or_default();
-        let session = matches.try_get_many::<String>("session").ok().flatten().map_or(0, Iterator::count);
-        Self { jsonl: count("jsonl"), tui: count("tui"), session, list: count("list-sessions") }
+        let count = |name| matches.try_get_many::<String>(name).ok().flatten().map_or(0, Iterator::count);
+        Self {
+            jsonl: count("jsonl"),
+            tui: count("tui"),
+            session: count("session"),
+            list: count("list-sessions"),
+        }
     }
 
     /// The published complaint about what was added since `before`.
     fn conflict(&self, before: &Self) -> Option<&'static str> {
         let chosen_twice = |added: bool, count: usize| added && count > 1;
-        if chosen_twice(self.session > before.session, self.session + usize::from(self.list)) {
+        if chosen_twice(self.session > before.session, self.session + self.list) {
             Some("--session cannot be combined or repeated")
-        } else if chosen_twice(self.list > before.list, self.session + usize::from(self.list)) {
+        } else if chosen_twice(self.list > before.list, self.session + self.list) {
             Some("--list-sessions cannot be combined or repeated")
-        } else if chosen_twice(self.jsonl > before.jsonl, usize::from(self.jsonl + self.tui)) {
+        } else if chosen_twice(self.jsonl > before.jsonl, self.jsonl + self.tui) {
             Some("--jsonl cannot be combined or repeated")
-        } else if chosen_twice(self.tui > before.tui, usize::from(self.jsonl + self.tui)) {
+        } else if chosen_twice(self.tui > before.tui, self.jsonl + self.tui) {
             Some("--tui cannot be combined or repeated")
         } else if self.tui > 0 && self.list > 0 {
             Some("--tui cannot be combined with --list-sessions")
@@ -128,15 +132,15 @@ fn action(matches: &ArgMatches) -> Action {
     match matches.subcommand() {
         Some(("context", inner)) => Action::Context { json: inner.get_flag("json") },
         Some((_, inner)) => Action::Demo(chat(inner)),
-        None if matches.get_count("list-sessions") > 0 => Action::ListSessions,
+        None if matches.contains_id("list-sessions") => Action::ListSessions,
         None => Action::Chat(chat(matches)),
     }
 }
 
 fn chat(matches: &ArgMatches) -> Chat {
-    let mode = if matches.get_count("jsonl") > 0 {
+    let mode = if matches.contains_id("jsonl") {
         Some(Mode::Jsonl)
-    } else if matches.get_count("tui") > 0 {
+    } else if matches.contains_id("tui") {
         Some(Mode::Tui)
     } else {
         None
@@ -194,7 +198,7 @@ fn chat_args() -> [Arg; 3] {
 
 /// A flag that counts, so that a second one can be refused in our words.
 fn flag(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).action(ArgAction::Count).help(help)
+    Arg::new(name).long(name).num_args(0).default_missing_value("").action(ArgAction::Append).help(help)
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Front {
 
     fn take(&mut self, delivery: Delivery) {
         match delivery {
-            Delivery::Event(_) if self.abandoned => {}
+            _ if self.abandoned => {}
             Delivery::Event(safe) => self.event(safe.get()),
             Delivery::Settle(settled) => self.settled.push(settled),
         }
