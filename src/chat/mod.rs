@@ -7,4 +7,3 @@
 pub mod error;
 pub mod message;
 pub mod model;
-pub mod transport;

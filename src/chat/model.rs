@@ -61,6 +61,5 @@ pub type ModelStream<'a> = Pin<Box<dyn Stream<Item = Result<ModelEvent, ChatErro
 
 /// A provider. Dropping the stream cancels the request and closes its socket.
 pub trait Model {
-    /// Encodes `request` at once and borrows only the reply.
-    fn stream<'a>(&'a self, request: Request<'_>, reply: &'a mut Reply) -> ModelStream<'a>;
+    fn stream<'a>(&'a self, request: Request<'a>, reply: &'a mut Reply) -> ModelStream<'a>;
 }
