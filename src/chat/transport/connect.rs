@@ -1,0 +1,240 @@
+//! A byte stream to a host: names, addresses of both families, proxies, TLS.
+//!
+//! Knows no HTTP but the CONNECT of a proxy. Everything is polled by the caller: dropping the future
+//! drops the sockets. A name costs one look-up thread; addresses and `localhost` cost none.
+
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::Poll,
+    time::Duration,
+};
+
+use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, future};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use smol::{Timer, net::TcpStream};
+use surf::Url;
+
+use super::fault::Fault;
+
+/// How long one address has before the next one is tried beside it (RFC 8305).
+const STAGGER: Duration = Duration::from_millis(250);
+const PROXY_REPLY_BYTES_MAX: usize = 8192;
+
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A stream to the host of a URL.
+pub struct Link {
+    pub stream: Box<dyn Duplex>,
+    /// Present when requests go to a proxy that wants the whole URL, with what authorises them.
+    pub plain_proxy: Option<PlainProxy>,
+}
+
+#[derive(Clone, Debug)]
+pub struct PlainProxy {
+    pub authorization: Option<String>,
+}
+
+/// Makes connections.
+pub struct Connector {
+    tls: OnceLock<Arc<rustls::ClientConfig>>,
+    proxies: Matcher,
+}
+
+impl Connector {
+    /// Reads the proxy variables of the environment.
+    pub fn new() -> Self {
+        Self { tls: OnceLock::new(), proxies: Matcher::from_env() }
+    }
+
+    pub async fn connect(&self, url: &Url) -> Result<Link, Fault> {
+        let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
+        let port = url.port_or_known_default().unwrap_or(443);
+        let secure = url.scheme() == "https";
+        let Some(proxy) = self.proxy_for(url, host) else {
+            let tcp = open(host, port).await?;
+            let stream = if secure { self.secure(host, tcp).await? } else { Box::new(tcp) };
+            return Ok(Link { stream, plain_proxy: None });
+        };
+        let tcp = open_proxy(&proxy).await?;
+        let authorization = proxy.basic_auth().and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if !secure {
+            return Ok(Link { stream: Box::new(tcp), plain_proxy: Some(PlainProxy { authorization }) });
+        }
+        let tcp = tunnel(tcp, host, port, authorization.as_deref()).await?;
+        Ok(Link { stream: self.secure(host, tcp).await?, plain_proxy: None })
+    }
+
+    /// Loopback is never asked of a proxy (quirk 48).
+    fn proxy_for(&self, url: &Url, host: &str) -> Option<Intercept> {
+        let loopback = host.parse::<IpAddr>().map_or(is_localhost(host), |ip| ip.is_loopback());
+        if loopback { None } else { self.proxies.intercept(&url.as_str().parse().ok()?) }
+    }
+
+    async fn secure(&self, host: &str, tcp: TcpStream) -> Result<Box<dyn Duplex>, Fault> {
+        let name = rustls::pki_types::ServerName::try_from(host.to_owned())
+            .map_err(|_| Fault::unreachable("TLS: the host name is not valid"))?;
+        let connector = futures_rustls::TlsConnector::from(self.tls()?);
+        let stream = connector.connect(name, tcp).await.map_err(|error| Fault::connecting(&error))?;
+        Ok(Box::new(stream))
+    }
+
+    /// Loads the system's roots at the first need: it takes milliseconds that plain HTTP can spare.
+    fn tls(&self) -> Result<Arc<rustls::ClientConfig>, Fault> {
+        if let Some(config) = self.tls.get() {
+            return Ok(config.clone());
+        }
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Fault::unreachable(format!("TLS: {error}")))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+    }
+}
+
+fn is_localhost(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost")
+}
+
+async fn open(host: &str, port: u16) -> Result<TcpStream, Fault> {
+    let addresses = if let Ok(ip) = host.parse::<IpAddr>() {
+        vec![SocketAddr::new(ip, port)]
+    } else if is_localhost(host) {
+        // Quirk 47: servers listen on one of the two, and either may be it.
+        vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+    } else {
+        let found = smol::net::resolve((host, port)).await;
+        interleave(found.map_err(|_| Fault::unreachable("name does not resolve"))?)
+    };
+    let tcp = first_open(&addresses).await.map_err(|error| Fault::connecting(&error))?;
+    tcp.set_nodelay(true).map_err(|error| Fault::connecting(&error))?;
+    Ok(tcp)
+}
+
+/// Alternates families, beginning with that of the first address.
+fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first_is_v4 = addresses.first().is_some_and(SocketAddr::is_ipv4);
+    let (first, second): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|a| a.is_ipv4() == first_is_v4);
+    let mut mixed = Vec::with_capacity(first.len() + second.len());
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    loop {
+        let pair = [first.next(), second.next()];
+        if pair == [None, None] {
+            return mixed;
+        }
+        mixed.extend(pair.into_iter().flatten());
+    }
+}
+
+/// Tries all addresses, each one a little after the one before or at once when that failed; the first
+/// that answers wins and the others are dropped.
+async fn first_open(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut waiting = addresses.iter().copied();
+    let mut attempts: Vec<Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>> = Vec::new();
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    loop {
+        if let Some(address) = waiting.next() {
+            attempts.push(Box::pin(TcpStream::connect(address)));
+        } else if attempts.is_empty() {
+            return Err(failed);
+        }
+        let any = future::poll_fn(|cx| {
+            for at in 0..attempts.len() {
+                if let Poll::Ready(result) = attempts[at].as_mut().poll(cx) {
+                    drop(attempts.swap_remove(at));
+                    return Poll::Ready(Some(result));
+                }
+            }
+            Poll::Pending
+        });
+        let more = waiting.len() > 0;
+        let pause = async {
+            if more {
+                Timer::after(STAGGER).await;
+                None
+            } else {
+                future::pending().await
+            }
+        };
+        match future::or(any, pause).await {
+            Some(Ok(tcp)) => return Ok(tcp),
+            Some(Err(error)) => failed = error,
+            None => {}
+        }
+    }
+}
+
+async fn open_proxy(proxy: &Intercept) -> Result<TcpStream, Fault> {
+    let uri = proxy.uri();
+    if uri.scheme_str() != Some("http") {
+        return Err(Fault::unreachable("only http:// proxies are supported"));
+    }
+    let host = uri.host().unwrap_or("").trim_matches(['[', ']']);
+    open(host, uri.port_u16().unwrap_or(80))
+        .await
+        .map_err(|fault| Fault::new(fault.kind, format!("proxy: {}", fault.reason)))
+}
+
+async fn tunnel(
+    mut tcp: TcpStream,
+    host: &str,
+    port: u16,
+    authorization: Option<&str>,
+) -> Result<TcpStream, Fault> {
+    let broken = |error: io::Error| Fault::connecting(&error);
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let authorization = authorization.map(|a| format!("proxy-authorization: {a}\r\n")).unwrap_or_default();
+    let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n{authorization}\r\n");
+    tcp.write_all(request.as_bytes()).await.map_err(broken)?;
+    let mut reply = Vec::new();
+    let mut byte = [0];
+    // One byte at a time: what follows the reply belongs to TLS.
+    while !reply.ends_with(b"\r\n\r\n") {
+        if reply.len() >= PROXY_REPLY_BYTES_MAX || tcp.read(&mut byte).await.map_err(broken)? == 0 {
+            return Err(Fault::unreachable("proxy: no valid answer"));
+        }
+        reply.push(byte[0]);
+    }
+    let line = String::from_utf8_lossy(&reply);
+    let status = line.split_whitespace().nth(1).unwrap_or("");
+    if !status.starts_with('2') || status.len() != 3 {
+        return Err(Fault::unreachable(format!("proxy: refused with status {:.3}", status)));
+    }
+    Ok(tcp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_alternate() {
+        let parse = |list: &[&str]| list.iter().map(|a| a.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let mixed = interleave(parse(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1"]));
+        assert_eq!(mixed, parse(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "[::3]:1"]));
+        assert_eq!(interleave(Vec::new()), []);
+    }
+
+    #[test]
+    fn loopback_goes_direct_and_no_proxy_is_honoured() {
+        let proxies = Matcher::builder().all("http://p:1").no("inner.example").build();
+        let connector = Connector { tls: OnceLock::new(), proxies };
+        let asks = |url: &str| {
+            let url = Url::parse(url).unwrap();
+            connector.proxy_for(&url, url.host_str().unwrap().trim_matches(['[', ']'])).is_some()
+        };
+        assert!(asks("https://api.example/v1"));
+        for direct in ["http://127.0.0.1:9/", "http://[::1]:9/", "http://LOCALHOST/", "https://inner.example/"] {
+            assert!(!asks(direct), "{direct}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What goes wrong below HTTP, in words for a person and classes for `retry`.
+
+use std::{fmt, io};
+
+use crate::chat::error::ChatErrorKind;
+
+/// How a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// No connection, and none to be expected soon: refused, unknown name, TLS, proxy.
+    Unreachable,
+    /// Broken before the first byte of the answer.
+    Broken,
+    TimedOut,
+}
+
+/// Travels inside a `surf::Error`.
+#[derive(Debug)]
+pub struct Fault {
+    pub kind: FaultKind,
+    pub reason: String,
+}
+
+impl Fault {
+    pub fn new(kind: FaultKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into() }
+    }
+
+    pub fn unreachable(reason: impl Into<String>) -> Self {
+        Self::new(FaultKind::Unreachable, reason)
+    }
+
+    /// A failure to connect or to shake hands.
+    pub fn connecting(error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        let kind = match error.kind() {
+            Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::UnexpectedEof => {
+                FaultKind::Broken
+            }
+            Kind::TimedOut => FaultKind::TimedOut,
+            _ => FaultKind::Unreachable,
+        };
+        Self::new(kind, reason(error))
+    }
+
+    pub fn error_kind(&self) -> ChatErrorKind {
+        match self.kind {
+            FaultKind::TimedOut => ChatErrorKind::Timeout,
+            FaultKind::Unreachable | FaultKind::Broken => ChatErrorKind::Connect,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// The short reason of an I/O error: no paths, no numbers.
+pub fn reason(error: &io::Error) -> String {
+    use io::ErrorKind as Kind;
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return format!("TLS: {tls}");
+    }
+    match error.kind() {
+        Kind::ConnectionRefused => "connection refused".to_owned(),
+        Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe => "connection reset".to_owned(),
+        Kind::UnexpectedEof => "connection closed".to_owned(),
+        Kind::TimedOut => "timed out".to_owned(),
+        Kind::HostUnreachable => "host unreachable".to_owned(),
+        Kind::NetworkUnreachable => "network unreachable".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// The short reason of an engine error: that of its cause where it has one.
+pub fn engine_reason(error: &hyper::Error) -> String {
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return reason(io);
+        }
+        cause = inner.source();
+    }
+    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        return "connection closed".to_owned();
+    }
+    error.to_string()
+}
