@@ -90,7 +90,7 @@ pub(super) fn audit(protocol: Protocol, request: &Audited<'_>) -> Vec<AuditCode>
     found.if_true(body["stream"] != true, AuditCode::NoStream);
     let credentials = ["authorization", "x-api-key", "api-key"];
     let given = |name: &&str| request.headers.get(*name).is_some_and(|value| !value.is_empty());
-    found.if_true(!credentials.iter().any(|name| given(name)), AuditCode::NoAuth);
+    found.if_true(!credentials.iter().any(given), AuditCode::NoAuth);
     match protocol {
         Protocol::ChatCompletions => chat_completions(list(&body["messages"]), &mut found),
         Protocol::Responses => responses(list(&body["input"]), &mut found),
@@ -127,10 +127,16 @@ fn chat_completions(messages: &[Value], found: &mut Findings) {
             continue;
         }
         let calls = list(&message["tool_calls"]);
-        let silent = calls.is_empty() && is_blank(&message["content"]) && !is_object_with_members(&message["function_call"]);
+        let silent = calls.is_empty()
+            && is_blank(&message["content"])
+            && !is_object_with_members(&message["function_call"]);
         found.if_true(silent, AuditCode::EmptyAssistant);
-        found.if_true(calls.iter().any(|call| !holds_object(&call["function"]["arguments"])), AuditCode::ArgsJson);
-        let ids: Vec<String> = calls.iter().map(|call| call["id"].as_str().unwrap_or("").to_string()).collect();
+        found.if_true(
+            calls.iter().any(|call| !holds_object(&call["function"]["arguments"])),
+            AuditCode::ArgsJson,
+        );
+        let ids: Vec<String> =
+            calls.iter().map(|call| call["id"].as_str().unwrap_or("").to_string()).collect();
         found.if_true(has_twins(&ids), AuditCode::DupId);
         let answers = after.iter().take_while(|message| message["role"] == "tool").count();
         let answered = after[..answers].iter().map(|message| id(&message["tool_call_id"])).collect();
@@ -154,10 +160,11 @@ fn messages(messages: &[Value], found: &mut Findings) {
     let mut open: Vec<String> = Vec::new();
     for message in messages {
         let content = &message["content"];
-        let blocks = |kind: &str| list(content).iter().filter(|block| block["type"] == kind).collect::<Vec<_>>();
+        let blocks =
+            |kind: &str| list(content).iter().filter(|block| block["type"] == kind).collect::<Vec<_>>();
         let blank = |block: &&Value| block["text"].as_str().unwrap_or("").trim().is_empty();
         let empty = *content == "" || content.as_array().is_some_and(Vec::is_empty);
-        found.if_true(empty || blocks("text").iter().any(|block| blank(block)), AuditCode::EmptyText);
+        found.if_true(empty || blocks("text").iter().any(blank), AuditCode::EmptyText);
         let uses = blocks("tool_use");
         found.if_true(uses.iter().any(|block| !block["input"].is_object()), AuditCode::ArgsJson);
         let declared: Vec<String> = uses.iter().map(|block| id(&block["id"])).collect();
@@ -305,16 +312,24 @@ mod tests {
         items(json!("hi"), "");
         items(json!([item("function_call", "a"), item("function_call_output", "a")]), "");
         items(json!([item("function_call", "a")]), "unpaired");
-        items(json!([{"type": "function_call", "call_id": "a", "arguments": "{"}, item("function_call_output", "a")]), "args_json");
-        let twice = json!([item("function_call", "a"), item("function_call", "a"),
-            item("function_call_output", "a"), item("function_call_output", "a")]);
+        items(
+            json!([{"type": "function_call", "call_id": "a", "arguments": "{"}, item("function_call_output", "a")]),
+            "args_json",
+        );
+        let twice = json!([
+            item("function_call", "a"),
+            item("function_call", "a"),
+            item("function_call_output", "a"),
+            item("function_call_output", "a")
+        ]);
         items(twice, "dup_id");
     }
 
     #[test]
     fn messages_blocks() {
         let uses = |id: &str, input: Value| json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "input": input}]});
-        let result = |id: &str| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id}]});
+        let result =
+            |id: &str| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id}]});
         let history = |items: Value, expected| check(Protocol::Messages, "messages", items, expected);
         history(json!([uses("a", json!({})), result("a")]), "");
         history(json!([uses("a", json!("{}")), result("a")]), "args_json");

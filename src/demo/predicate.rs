@@ -131,7 +131,10 @@ impl TryFrom<String> for Pattern {
         };
         let end = closing(refused).ok_or("not a pattern: unclosed group")?;
         let (refused, rest) = (&refused[..end], &refused[end + 1..]);
-        Ok(Self { matches: compile(&format!("^(?:{rest})"))?, refuses: Some(compile(&format!("^(?:{refused})"))?) })
+        Ok(Self {
+            matches: compile(&format!("^(?:{rest})"))?,
+            refuses: Some(compile(&format!("^(?:{refused})"))?),
+        })
     }
 }
 
@@ -302,7 +305,9 @@ mod tests {
 
     #[test]
     fn one_element() {
-        let some = |matches: Value, expected| check(json!({"some": {"in": "/messages", "match": matches}}), expected);
+        let some = |matches: Value, expected| {
+            check(json!({"some": {"in": "/messages", "match": matches}}), expected)
+        };
         some(json!({"/role": {"is": "tool"}}), true);
         some(json!({"/role": {"is": "tool"}, "/content": {"empty": false}}), false);
         some(json!({"/content": {"empty": true, "type": "string"}}), true);
@@ -316,7 +321,8 @@ mod tests {
 
     #[test]
     fn misspelt_keys_are_errors() {
-        for text in [r#"{"hass":"/x"}"#, r#"{"some":{"in":"/x","match":{"":{"iss":1}}}}"#, r#"{"path":"("}"#] {
+        for text in [r#"{"hass":"/x"}"#, r#"{"some":{"in":"/x","match":{"":{"iss":1}}}}"#, r#"{"path":"("}"#]
+        {
             assert!(serde_json::from_str::<Predicate>(text).is_err(), "{text}");
         }
     }

@@ -14,7 +14,7 @@ use smol::{
 };
 
 use super::{
-    audit::{Audited, AuditCode, audit, replace_lone_surrogates},
+    audit::{AuditCode, Audited, audit, replace_lone_surrogates},
     script::Protocol,
 };
 
@@ -68,12 +68,8 @@ impl Request {
 
     /// Notes what a strict provider would find wrong.
     pub fn audit(&mut self, protocol: Protocol) {
-        let audited = Audited {
-            raw: &self.raw,
-            text: &self.text,
-            body: self.body.as_ref(),
-            headers: &self.headers,
-        };
+        let audited =
+            Audited { raw: &self.raw, text: &self.text, body: self.body.as_ref(), headers: &self.headers };
         self.audit = audit(protocol, &audited);
     }
 
@@ -89,9 +85,7 @@ impl Request {
 }
 
 fn parse_body(text: &str) -> Option<Value> {
-    serde_json::from_str(text)
-        .ok()
-        .or_else(|| serde_json::from_str(&replace_lone_surrogates(text)?).ok())
+    serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&replace_lone_surrogates(text)?).ok())
 }
 
 /// Path and query of a target in origin or absolute form.
@@ -231,7 +225,7 @@ mod tests {
     /// What the reader makes of these bytes, sent over a socket and closed.
     fn read(bytes: &'static [u8]) -> io::Result<Option<Request>> {
         smol::block_on(async {
-            let listener = TcpListener::bind(([127, 0, 0, 1], 0)).await?;
+            let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
             let mut client = TcpStream::connect(listener.local_addr()?).await?;
             let (mut stream, _) = listener.accept().await?;
             client.write_all(bytes).await?;
@@ -257,7 +251,8 @@ mod tests {
 
     #[test]
     fn headers_of_one_name_are_joined() {
-        let request = read(b"GET / HTTP/1.1\r\nAccept: a\r\naccept:b\r\nConnection: Close\r\n\r\n").unwrap().unwrap();
+        let request =
+            read(b"GET / HTTP/1.1\r\nAccept: a\r\naccept:b\r\nConnection: Close\r\n\r\n").unwrap().unwrap();
         assert_eq!(request.header("ACCEPT"), "a, b");
         assert!(!request.keeps_alive());
     }

@@ -310,7 +310,7 @@ impl<'de> Deserialize<'de> for Chunk {
 
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
-    if text.len() % 4 != 0 || text.len() - digits.len() > 2 {
+    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
         return None;
     }
     let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
@@ -377,8 +377,7 @@ impl Case {
 
     /// What a request gets that the list has no reply for.
     pub(super) fn exhausted() -> Reply {
-        let error =
-            serde_json::json!({"message": "demo: no response left", "type": "replay_exhausted"});
+        let error = serde_json::json!({"message": "demo: no response left", "type": "replay_exhausted"});
         Reply::json(500, &serde_json::json!({ "error": error }))
     }
 }
@@ -415,7 +414,8 @@ mod tests {
 
     #[test]
     fn a_chunk_is_exactly_one_thing() {
-        for json in [r#"[{}]"#, r#"[{"close":false}]"#, r#"[{"sleep_ms":1,"rst":true}]"#, r#"[{"b64":"?"}]"#] {
+        for json in [r#"[{}]"#, r#"[{"close":false}]"#, r#"[{"sleep_ms":1,"rst":true}]"#, r#"[{"b64":"?"}]"#]
+        {
             assert!(chunks(json).is_err(), "{json}");
         }
         assert!(chunks(r#"[{"slep_ms":1}]"#).unwrap_err().contains("unknown field `slep_ms`"));
@@ -423,7 +423,9 @@ mod tests {
 
     #[test]
     fn base64_table() {
-        for (text, bytes) in [("", Some("")), ("Zg==", Some("f")), ("Zm8=", Some("fo")), ("Zm9v", Some("foo"))] {
+        for (text, bytes) in
+            [("", Some("")), ("Zg==", Some("f")), ("Zm8=", Some("fo")), ("Zm9v", Some("foo"))]
+        {
             assert_eq!(decode_base64(text), bytes.map(|b| b.as_bytes().to_vec()), "{text}");
         }
         for text in ["Z", "Zg=", "Zg===", "Z*==", "===="] {
@@ -435,7 +437,8 @@ mod tests {
     fn headers_keep_order_lists_and_nulls() {
         let reply: Reply =
             serde_json::from_str(r#"{"headers":{"z":"1","a":["x","y"],"content-type":null,"n":7}}"#).unwrap();
-        let lines: Vec<_> = reply.headers.0.iter().map(|(name, values)| (name.as_str(), values.join("|"))).collect();
+        let lines: Vec<_> =
+            reply.headers.0.iter().map(|(name, values)| (name.as_str(), values.join("|"))).collect();
         let expected = [("z", "1"), ("a", "x|y"), ("content-type", ""), ("n", "7")];
         assert_eq!(lines, expected.map(|(name, value)| (name, value.to_string())));
     }

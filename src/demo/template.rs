@@ -21,7 +21,8 @@ impl Filler<'_> {
     }
 
     fn credentials(&self) -> &str {
-        let header = if self.request.headers.contains_key("authorization") { "authorization" } else { "x-api-key" };
+        let header =
+            if self.request.headers.contains_key("authorization") { "authorization" } else { "x-api-key" };
         let value = self.request.header(header);
         value.strip_prefix("Bearer ").unwrap_or(value)
     }
@@ -82,7 +83,10 @@ mod tests {
 
     #[test]
     fn dates() {
-        assert_eq!(fill_dates("x {{httpdate+10}} {{httpdate+x}}", 0), "x Thu, 01 Jan 1970 00:00:10 GMT {{httpdate+x}}");
+        assert_eq!(
+            fill_dates("x {{httpdate+10}} {{httpdate+x}}", 0),
+            "x Thu, 01 Jan 1970 00:00:10 GMT {{httpdate+x}}"
+        );
         for (seconds, date) in [
             (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
             (951_782_400, "Tue, 29 Feb 2000 00:00:00 GMT"),
