@@ -48,6 +48,11 @@ impl Finished {
         self
     }
 
+    /// The exit code; nothing when a signal ended it.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
     /// Exactly this on stdout.
     #[track_caller]
     pub fn stdout(&self, expected: &str) -> &Self {

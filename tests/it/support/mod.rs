@@ -12,6 +12,8 @@ mod rig;
 mod running;
 
 pub use finished::Finished;
+pub use process::is_alive;
+pub use provider::Provider;
 pub use replies::{call, calls, deltas, http, text};
 pub use rig::{KEY, Rig};
 pub use running::Running;

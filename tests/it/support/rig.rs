@@ -28,6 +28,7 @@ pub struct Rig {
     replies: Vec<Reply>,
     script: Option<Case>,
     config: Option<String>,
+    config_absent: bool,
     llm: Vec<String>,
     limits: Vec<String>,
     env: BTreeMap<String, Option<String>>,
@@ -50,6 +51,7 @@ impl Rig {
             replies: Vec::new(),
             script: None,
             config: None,
+            config_absent: false,
             llm: Vec::new(),
             limits: Vec::new(),
             env: env.map(|(name, value)| (name.into(), Some(value.into()))).into(),
@@ -92,6 +94,12 @@ impl Rig {
     /// The whole config.toml; `{base_url}` stands for the provider's.
     pub fn config(mut self, toml: &str) -> Self {
         self.config = Some(toml.replace("{base_url}", &self.base_url()));
+        self
+    }
+
+    /// A home that Lucy has never seen.
+    pub fn without_config(mut self) -> Self {
+        self.config_absent = true;
         self
     }
 
@@ -146,7 +154,10 @@ impl Rig {
         private_dir(dir.parent().expect("a parent"));
         private_dir(&dir);
         let lines = lines.replace("{base_url}", &self.base_url());
-        private_file(&dir.join(format!("{id}.jsonl")), &lines.replace("{cwd}", &self.work().to_string_lossy()));
+        private_file(
+            &dir.join(format!("{id}.jsonl")),
+            &lines.replace("{cwd}", &self.work().to_string_lossy()),
+        );
         self
     }
 
@@ -190,21 +201,29 @@ impl Rig {
 
     /// Starts and keeps stdin open after what was asked so far.
     pub fn start(mut self) -> Running {
-        self.write_config();
+        if !self.config_absent {
+            self.write_config();
+        }
         let case = self.script.take().unwrap_or_else(|| Case::of(self.replies.drain(..)));
         let provider = Provider::start(&self.listener, Answers::from(case));
         let stdin = std::mem::take(&mut self.stdin);
-        let command = self.command();
+        let command = self.piped();
         Running::spawn(command, stdin, self, provider)
     }
 
-    fn command(&self) -> Command {
+    /// The program with these arguments, home and environment, and with no pipes of its own yet.
+    pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lucy"));
         let env = self.env.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         command.args(&self.args).current_dir(self.work()).env_clear().env("HOME", self.home()).envs(env);
         if self.env.get("HOME").is_some_and(Option::is_none) {
             command.env_remove("HOME");
         }
+        command
+    }
+
+    fn piped(&self) -> Command {
+        let mut command = self.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if self.stdout_closed {
             let (reader, writer) = std::io::pipe().expect("a pipe");

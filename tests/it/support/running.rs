@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdin, Command, ExitStatus},
+    process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -87,7 +87,9 @@ impl Running {
                     panic!("not an event ({error}): {}", String::from_utf8_lossy(&line))
                 })
             }
-            Err(RecvTimeoutError::Timeout) => panic!("no event within {EVENT_WAIT:?}, so far:\n{}", self.so_far()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("no event within {EVENT_WAIT:?}, so far:\n{}", self.so_far())
+            }
             Err(RecvTimeoutError::Disconnected) => panic!("stdout ended, so far:\n{}", self.so_far()),
         }
     }
@@ -122,6 +124,14 @@ impl Running {
     pub fn requests_seen(&self) -> usize {
         let (_, provider) = self.rest.as_ref().expect("it runs");
         provider.log.exchanges().len()
+    }
+
+    /// Runs a second program in the same home, to its end, with no input.
+    pub fn second(&self, args: &[&str]) -> Output {
+        let (rig, _) = self.rest.as_ref().expect("it runs");
+        let mut command = rig.command();
+        command.args(args).stdin(Stdio::null());
+        command.output().expect("the program starts")
     }
 
     /// Sends a signal.
