@@ -1,1 +1,12 @@
+//! Tests of the whole program: what the contract promises to people and scripts, by feature.
+//!
+//! `support` is the rig; each other module is one part of the contract.
 
+mod cli;
+mod demo;
+mod faults;
+mod input;
+mod secrets;
+mod sessions;
+mod support;
+mod turn;

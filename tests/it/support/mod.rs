@@ -1,0 +1,19 @@
+//! The test rig: the real program against the scripted provider, in one sentence per test.
+//!
+//! `Rig` says what is there before the start, `Running` talks to the program while it runs,
+//! `Finished` says what has to be true afterwards. Every wait has a deadline, and whatever a test
+//! leaves behind is killed when it goes out of scope.
+
+mod finished;
+mod process;
+mod provider;
+mod replies;
+mod rig;
+mod running;
+
+pub use finished::Finished;
+pub use process::is_alive;
+pub use provider::Provider;
+pub use replies::{call, calls, deltas, http, text};
+pub use rig::{KEY, Rig};
+pub use running::Running;
