@@ -4,6 +4,8 @@
 //! byte what the live one would have sent. It is always valid: each declared call has exactly one
 //! result before anything else follows (contract section 0, quirk 103).
 
+use std::rc::Rc;
+
 use super::record::{Interruption, Phase, Record, ToolResult};
 use crate::chat::message::{ContentBlock, Message};
 
@@ -12,7 +14,8 @@ const INTERRUPTED: &str = r#"{"error":"interrupted"}"#;
 
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    messages: Vec<Message>,
+    /// Shared with the request in flight; changed in place once that is over.
+    messages: Rc<Vec<Message>>,
     /// Calls of the last assistant message that still have no result: id and name, in order.
     open: Vec<(String, String)>,
 }
@@ -22,7 +25,7 @@ impl History {
         match record {
             Record::User { text } => {
                 self.close_open_calls();
-                self.messages.push(Message::User { text: text.clone() });
+                self.push(Message::User { text: text.clone() });
             }
             Record::Assistant(reply) => {
                 self.close_open_calls();
@@ -31,7 +34,7 @@ impl History {
                     reply.blocks.iter().filter(|block| !is_blank(block)).cloned().collect::<Vec<_>>();
                 // A message without text or calls is refused by providers for ever (quirk 67).
                 if blocks.iter().any(|block| !matches!(block, ContentBlock::Opaque(_))) {
-                    self.messages.push(Message::Assistant { blocks });
+                    self.push(Message::Assistant { blocks });
                 }
             }
             Record::ToolResult(result) => self.answer(result),
@@ -43,25 +46,27 @@ impl History {
     }
 
     /// The messages of the next request.
-    pub fn messages(&mut self) -> &[Message] {
+    pub fn messages(&mut self) -> Rc<Vec<Message>> {
         self.close_open_calls();
-        &self.messages
+        self.messages.clone()
+    }
+
+    fn push(&mut self, message: Message) {
+        Rc::make_mut(&mut self.messages).push(message);
     }
 
     /// Takes the first result for a declared call; a second one, or a stray, changes nothing.
     fn answer(&mut self, result: &ToolResult) {
         if let Some(at) = self.open.iter().position(|(id, _)| *id == result.id) {
             let (id, name) = self.open.remove(at);
-            self.messages.push(Message::ToolResult { id, name, content: result.output.to_content() });
+            self.push(Message::ToolResult { id, name, content: result.output.to_content() });
         }
     }
 
     fn close_open_calls(&mut self) {
-        self.messages.extend(self.open.drain(..).map(|(id, name)| Message::ToolResult {
-            id,
-            name,
-            content: INTERRUPTED.to_owned(),
-        }));
+        for (id, name) in std::mem::take(&mut self.open) {
+            self.push(Message::ToolResult { id, name, content: INTERRUPTED.to_owned() });
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! A fact is in the log before anyone sees it. The bus is bounded and awaited, so a slow reader slows
 //! the turn, and through it the provider's socket, instead of filling memory.
 
+use std::rc::Rc;
+
 use async_channel::{Receiver, Sender, bounded};
 
 use super::{
@@ -103,7 +105,7 @@ impl Recorder {
     }
 
     /// The conversation for the next request.
-    pub fn messages(&mut self) -> &[Message] {
+    pub fn messages(&mut self) -> Rc<Vec<Message>> {
         self.history.messages()
     }
 

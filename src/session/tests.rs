@@ -49,7 +49,7 @@ enum Script {
 struct Scripted(RefCell<VecDeque<Script>>);
 
 impl Model for Scripted {
-    fn stream<'a>(&'a self, _: Request<'_>, reply: &'a mut Reply) -> ModelStream<'a> {
+    fn stream<'a>(&'a self, _: Request<'a>, reply: &'a mut Reply) -> ModelStream<'a> {
         let delta = |reply: &Reply| {
             let text = reply.text();
             (!text.is_empty()).then_some(Ok(ModelEvent::TextDelta(text)))
@@ -220,7 +220,7 @@ fn a_turn_with_a_tool_is_said_in_order_and_resumes_as_it_was() {
             "end",
         ],
     );
-    assert_eq!(bench.resumed(), bench.recorder.messages());
+    assert_eq!(bench.resumed(), *bench.recorder.messages());
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_cancel_ends_each_phase_in_its_own_way() {
         assert_eq!(ending, Ending::Interrupted);
         starts(&seen, &["user go", "delta half", &format!("{name} provider_stream \"half\"")]);
         assert!(streaming.log().contains("never run"), "the begun call is in the record");
-        assert_eq!(streaming.resumed(), streaming.recorder.messages());
+        assert_eq!(streaming.resumed(), *streaming.recorder.messages());
 
         let mut running = Bench::new([Script::Reply(calls(&["echo so far; sleep 300", "echo never"]))]);
         let (ending, seen) = running.turn(|spelled, handle, _| {
@@ -268,7 +268,7 @@ fn a_cancel_ends_each_phase_in_its_own_way() {
         let canceled = |seen: &str| seen.starts_with("result") && seen.contains("\"canceled\":true");
         assert!(seen[2..4].iter().all(|seen| canceled(seen)), "{seen:#?}");
         starts(&seen[4..], &[&format!("{name} cmd \"\"")]);
-        assert_eq!(running.resumed(), running.recorder.messages());
+        assert_eq!(running.resumed(), *running.recorder.messages());
     }
 }
 
@@ -290,7 +290,7 @@ fn a_failed_request_keeps_what_was_shown_to_the_person_alone() {
     assert_eq!(ending, Ending::Failed);
     starts(&seen, &["user go", "delta half", "provider_error provider_stream \"half\""]);
     assert!(bench.log().contains(r#""message":"unable to read provider stream""#));
-    assert_eq!(bench.recorder.messages(), [Message::User { text: "go".into() }]);
+    assert_eq!(*bench.recorder.messages(), [Message::User { text: "go".into() }]);
 }
 
 #[test]

@@ -126,11 +126,12 @@ impl Turn<'_> {
 
     async fn stream(&mut self, reply: &mut Reply) -> Result<(), Interrupt> {
         let header = &self.engine.header;
+        let messages = self.recorder.messages();
         let request = Request {
             model: &header.model,
             effort: header.effort.as_deref(),
             system: &header.boot_system_prompt,
-            messages: self.recorder.messages(),
+            messages: &messages,
             tools: self.engine.tools.specs(),
         };
         let mut events = self.engine.model.stream(request, reply);

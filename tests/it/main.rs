@@ -9,4 +9,5 @@ mod input;
 mod secrets;
 mod sessions;
 mod support;
+mod tidy;
 mod turn;
