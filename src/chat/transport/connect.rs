@@ -233,7 +233,9 @@ mod tests {
             connector.proxy_for(&url, url.host_str().unwrap().trim_matches(['[', ']'])).is_some()
         };
         assert!(asks("https://api.example/v1"));
-        for direct in ["http://127.0.0.1:9/", "http://[::1]:9/", "http://LOCALHOST/", "https://inner.example/"] {
+        for direct in
+            ["http://127.0.0.1:9/", "http://[::1]:9/", "http://LOCALHOST/", "https://inner.example/"]
+        {
             assert!(!asks(direct), "{direct}");
         }
     }

@@ -99,7 +99,8 @@ fn ok(body: &str) -> Vec<u8> {
 }
 
 fn chunked(head: &str, body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("HTTP/1.1 {head}\r\ntransfer-encoding: chunked\r\n\r\n{:x};x=y\r\n", body.len()).into_bytes();
+    let mut bytes =
+        format!("HTTP/1.1 {head}\r\ntransfer-encoding: chunked\r\n\r\n{:x};x=y\r\n", body.len()).into_bytes();
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(b"\r\n0\r\nx-sum: 1\r\n\r\n");
     bytes
@@ -307,7 +308,8 @@ fn silence_ends_with_the_name_of_the_setting() {
     let message = "unable to read provider stream: no byte within 0.08 s (setting: [llm] timeout_secs)";
     check_error(&silent, ChatErrorKind::Timeout, message);
     let dataless = Llm { data_timeout: short, ..llm(server.address) };
-    let message = "unable to read provider stream: no data event within 0.08 s (setting: [llm] data_timeout_secs)";
+    let message =
+        "unable to read provider stream: no data event within 0.08 s (setting: [llm] data_timeout_secs)";
     check_error(&dataless, ChatErrorKind::Timeout, message);
 }
 
@@ -364,7 +366,8 @@ fn only_a_308_of_the_same_origin_is_followed() {
 #[test]
 fn refused_forms_are_changed_once_and_remembered() {
     let refused = fixed("422 No", r#"{"message":{"detail":[{"msg":"extra field stream_options"}]}}"#);
-    let server = Server::start(vec![Answer::Close(refused), Answer::Close(ok(DONE)), Answer::Close(ok(DONE))]);
+    let server =
+        Server::start(vec![Answer::Close(refused), Answer::Close(ok(DONE)), Answer::Close(ok(DONE))]);
     let model = model(&Llm { usage: true, ..llm(server.address) });
     for _ in 0..2 {
         let (events, end) = ask(&model);

@@ -131,8 +131,9 @@ impl Calls {
 
     /// Whether the arguments of `slot` are complete.
     fn is_whole(&self, slot: usize, reply: &Reply) -> bool {
-        call(reply, self.slots.len(), slot)
-            .is_some_and(|call| call.arguments.trim_end().ends_with('}') && arguments::is_object(&call.arguments))
+        call(reply, self.slots.len(), slot).is_some_and(|call| {
+            call.arguments.trim_end().ends_with('}') && arguments::is_object(&call.arguments)
+        })
     }
 
     fn begin(&mut self, fragment: &Fragment, reply: &mut Reply) -> Result<usize, ChatError> {
@@ -179,7 +180,8 @@ impl Calls {
     /// `marked` tells that strings may hold marks of `json`.
     pub fn finish(&mut self, reply: &mut Reply, marked: bool) -> Option<Value> {
         let first = reply.blocks.len() - self.slots.len();
-        let mut calls: Vec<_> = std::mem::take(&mut self.slots).into_iter().zip(reply.blocks.drain(first..)).collect();
+        let mut calls: Vec<_> =
+            std::mem::take(&mut self.slots).into_iter().zip(reply.blocks.drain(first..)).collect();
         calls.sort_by_key(|(slot, _)| slot.index);
         let mut extras = Map::new();
         for (slot, mut block) in calls {
@@ -221,6 +223,9 @@ fn declared_name(name: String, tools: &[&str]) -> String {
     }
     let bare = name.split("<|").next().unwrap_or("").trim();
     let prefixes = ["functions", "function", "default_api", "tools", "tool"];
-    let rest = bare.split_once(['.', ':']).filter(|(prefix, _)| prefixes.contains(prefix)).map_or(bare, |(_, rest)| rest);
+    let rest = bare
+        .split_once(['.', ':'])
+        .filter(|(prefix, _)| prefixes.contains(prefix))
+        .map_or(bare, |(_, rest)| rest);
     if known(rest) { rest.to_owned() } else { name }
 }

@@ -147,7 +147,7 @@ impl Decoder {
     /// Reads delta, reasons and calls independently of each other (quirk 62); gives the text.
     fn choice(&mut self, choice: &mut Value, reply: &mut Reply) -> Result<String, ChatError> {
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|r| !r.is_empty()) {
-            self.progress = self.progress.max_settling();
+            self.progress = self.progress.completed();
             self.stop = stop_reason(reason);
         }
         let mut text = String::new();
@@ -158,7 +158,7 @@ impl Decoder {
             if self.text_bytes == 0 && self.calls.is_empty() {
                 text = self.delta(message, reply)?;
             }
-            self.progress = self.progress.max_settling();
+            self.progress = self.progress.completed();
         }
         Ok(text)
     }
@@ -276,7 +276,9 @@ fn failed_reason(choice: &Value) -> Option<&str> {
     let reason = |name: &str| choice.get(name).and_then(Value::as_str);
     reason("finish_reason")
         .filter(|reason| matches!(*reason, "error" | "insufficient_system_resource"))
-        .or_else(|| reason("native_finish_reason").filter(|reason| reason.to_ascii_lowercase().ends_with("error")))
+        .or_else(|| {
+            reason("native_finish_reason").filter(|reason| reason.to_ascii_lowercase().ends_with("error"))
+        })
 }
 
 impl Reasoning {

@@ -105,7 +105,11 @@ impl Serialize for Entry<'_> {
     }
 }
 
-fn assistant<M: SerializeMap>(map: &mut M, blocks: &[ContentBlock], dialect: Dialect) -> Result<(), M::Error> {
+fn assistant<M: SerializeMap>(
+    map: &mut M,
+    blocks: &[ContentBlock],
+    dialect: Dialect,
+) -> Result<(), M::Error> {
     let text = text(blocks);
     let calls: Vec<_> = calls(blocks).collect();
     map.serialize_entry("role", "assistant")?;

@@ -130,7 +130,8 @@ fn text_arrives_as_sent() {
     check_text(&frames(&[&hello, STOP]).replace("data: ", "event: message\nid: 1\ndata: "), "hello");
     let twelve = [content("\"20\""), content("\"12\""), content("\"12\"")];
     check_text(&frames(&[&twelve[0], &twelve[1], &twelve[2], STOP]), "201212");
-    let last = r#"{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}"#;
+    let last =
+        r#"{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}"#;
     check_text(&frames(&[&content("\"hel\""), last]), "hello");
     let fused = format!("{{\"id\":\"c1\",\"choidata: {}", content("\"lo\""));
     check_text(&frames(&[&content("\"hel\""), &fused, STOP]), "hello");
@@ -189,7 +190,9 @@ fn a_whole_completion_is_read_too() {
 
 #[test]
 fn calls_are_assembled_however_they_are_numbered() {
-    let entry = |head: &str, arguments: &str| format!(r#"{{{head},"function":{{"name":"cmd","arguments":"{arguments}"}}}}"#);
+    let entry = |head: &str, arguments: &str| {
+        format!(r#"{{{head},"function":{{"name":"cmd","arguments":"{arguments}"}}}}"#)
+    };
     let more = |head: &str, arguments: &str| format!(r#"{{{head}"function":{{"arguments":"{arguments}"}}}}"#);
     let (a, b) = (r#"{\"command\":"#, r#"\"echo one\"}"#);
     let one = entry(r#""index":0,"id":"call_1""#, ONE);
@@ -207,16 +210,28 @@ fn calls_are_assembled_however_they_are_numbered() {
     check_calls(&[&whole(ONE), &whole(TWO)], &["echo one", "echo two"]);
     check_calls(&[&entry(r#""id":"x""#, ONE), &entry(r#""id":"y""#, TWO)], &["echo one", "echo two"]);
     // 70: indices 7 and 1, run in index order.
-    check_calls(&[&entry(r#""index":7,"id":"x""#, TWO), &entry(r#""index":1,"id":"y""#, ONE)], &["echo one", "echo two"]);
+    check_calls(
+        &[&entry(r#""index":7,"id":"x""#, TWO), &entry(r#""index":1,"id":"y""#, ONE)],
+        &["echo one", "echo two"],
+    );
     // 71: no ids, or late ones.
-    check_calls(&[&entry(r#""index":0"#, ONE), &entry(r#""index":1,"id":null"#, TWO)], &["echo one", "echo two"]);
+    check_calls(
+        &[&entry(r#""index":0"#, ONE), &entry(r#""index":1,"id":null"#, TWO)],
+        &["echo one", "echo two"],
+    );
     check_calls(&[&entry(r#""index":0"#, ONE), &entry(r#""index":0"#, TWO)], &["echo one", "echo two"]);
     check_calls(&[&entry(r#""index":0"#, a), &more(r#""index":0,"id":"late","#, b)], &["echo one"]);
     // 72 to 74: repeated ids and names, empty names.
     check_calls(&[&entry(r#""index":0,"id":"x""#, a), &entry(r#""index":0,"id":"x""#, b)], &["echo one"]);
-    check_calls(&[&entry(r#""index":0,"id":"x""#, ""), &entry(r#""index":0"#, a), &entry(r#""index":0"#, b)], &["echo one"]);
+    check_calls(
+        &[&entry(r#""index":0,"id":"x""#, ""), &entry(r#""index":0"#, a), &entry(r#""index":0"#, b)],
+        &["echo one"],
+    );
     let nameless = r#"{"index":0,"function":{"name":"","arguments":"\"echo one\"}"}}"#;
-    check_calls(&[&entry(r#""index":0,"id":"x""#, a), r#"{"index":0,"function":{"name":null}}"#, nameless], &["echo one"]);
+    check_calls(
+        &[&entry(r#""index":0,"id":"x""#, a), r#"{"index":0,"function":{"name":null}}"#, nameless],
+        &["echo one"],
+    );
     // 75 to 77: drift, interleaving, several fragments in a chunk.
     check_calls(&[&entry(r#""index":0,"id":"x""#, a), &more(r#""index":1,"#, b)], &["echo one"]);
     let (x, y) = (entry(r#""index":0,"id":"x""#, a), entry(r#""index":1,"id":"y""#, a));
@@ -230,10 +245,19 @@ fn calls_are_assembled_however_they_are_numbered() {
         check_calls(&[&one.replace("\"cmd\"", &format!("\"{name}\""))], &["echo one"]);
     }
     check_calls(&[&entry(r#""index":0,"id":"x""#, "")], &[""]);
-    check_calls(&[r#"{"index":0,"id":"x","function":{"name":"cmd","arguments":{"command":"echo one"}}}"#], &["echo one"]);
+    check_calls(
+        &[r#"{"index":0,"id":"x","function":{"name":"cmd","arguments":{"command":"echo one"}}}"#],
+        &["echo one"],
+    );
     // 18, 85, 87: what is put in order at the end.
-    check_calls(&[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"echo a\\ud99cb\"}"#)], &["echo a\u{fffd}b"]);
-    check_calls(&[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"echo one\"}\n\nI will now look."#)], &["echo one"]);
+    check_calls(
+        &[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"echo a\\ud99cb\"}"#)],
+        &["echo a\u{fffd}b"],
+    );
+    check_calls(
+        &[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"echo one\"}\n\nI will now look."#)],
+        &["echo one"],
+    );
     check_calls(&[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"a\nb\"}"#)], &["a\nb"]);
 }
 
@@ -248,7 +272,8 @@ fn a_made_up_id_has_nine_letters_and_an_unknown_name_stays() {
 
 #[test]
 fn the_legacy_form_is_one_call() {
-    let legacy = |inner: &str| format!(r#"{{"choices":[{{"delta":{{"content":null,"function_call":{inner}}}}}]}}"#);
+    let legacy =
+        |inner: &str| format!(r#"{{"choices":[{{"delta":{{"content":null,"function_call":{inner}}}}}]}}"#);
     let begin = legacy(r#"{"name":"cmd","arguments":""}"#);
     let rest = legacy(&format!(r#"{{"arguments":"{ONE}"}}"#));
     let stop = TOOLS.replace("tool_calls", "function_call");
@@ -309,7 +334,11 @@ fn errors_in_the_stream_are_the_providers() {
     let gone = r#"{"choices":[{"delta":{},"finish_reason":"error"}],"error":{"message":"gone","code":502}}"#;
     check(gone, "gone", true);
     check(r#"{"choices":[{"finish_reason":"error","error":{"message":"inner"}}]}"#, "inner", false);
-    check(r#"{"choices":[{"finish_reason":"stop","native_finish_reason":"network_error"}]}"#, "network_error", false);
+    check(
+        r#"{"choices":[{"finish_reason":"stop","native_finish_reason":"network_error"}]}"#,
+        "network_error",
+        false,
+    );
     let event = "event: error\ndata: {\"code\":\"InvalidParameter\",\"message\":\"foreign\"}\n\n";
     check_error(event, ChatErrorKind::Provider, "provider stream error: foreign", false);
     let long = format!(r#"{{"error":"{}"}}"#, "x".repeat(17 * 1024));
@@ -351,7 +380,9 @@ fn bounds_have_their_literals() {
 fn reasoning_goes_back_under_the_name_it_came_with() {
     let thought = r#"{"choices":[{"delta":{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm","index":0}]}}]}"#;
     let second = r#"{"choices":[{"delta":{"content":"","reasoning":" so","reasoning_details":[{"data":"e\ud83d"}]}}]}"#;
-    let signed = calls(r#"{"id":"x","function":{"name":"cmd","arguments":"{}"},"extra_content":{"google":{"s":"sig"}}}"#);
+    let signed = calls(
+        r#"{"id":"x","function":{"name":"cmd","arguments":"{}"},"extra_content":{"google":{"s":"sig"}}}"#,
+    );
     let (reply, end) = decode(frames(&[thought, second, &content("\"hi\""), &signed, TOOLS]).as_bytes());
     assert_eq!((end, reply.text().as_str()), (Ok(()), "hi"));
     let body = encoded(&[Message::Assistant { blocks: reply.blocks }], Dialect::default());
@@ -382,13 +413,15 @@ fn encoded(messages: &[Message], dialect: Dialect) -> Value {
 #[test]
 fn a_request_has_its_keys_in_order_and_no_more() {
     let messages = [Message::User { text: "hi \"you\"".to_owned() }];
-    let mut request = Request { model: "m", effort: Some(" high"), system: "s", messages: &messages, tools: &[CMD] };
+    let mut request =
+        Request { model: "m", effort: Some(" high"), system: "s", messages: &messages, tools: &[CMD] };
     let text = |request: &Request<'_>, usage| {
         let mut out = Vec::new();
         encode(request, Dialect { usage, empty_content: false }, &mut out);
         String::from_utf8(out).unwrap()
     };
-    let messages = r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"hi \"you\""}],"model":"m""#;
+    let messages =
+        r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"hi \"you\""}],"model":"m""#;
     let tools = r#","tools":[{"type":"function","function":{"name":"cmd","description":"Runs it.","parameters":{"type":"object",  "b":1,"a":2}}}]}"#;
     let options = r#","reasoning_effort":" high","stream":true,"stream_options":{"include_usage":true}"#;
     assert_eq!(text(&request, true), format!("{messages}{options}{tools}"));
@@ -412,12 +445,24 @@ fn a_request_is_valid_whatever_the_history_holds() {
     };
     let calls = |arguments: &str| json!([{"id": "x", "type": "function", "function": {"name": "cmd", "arguments": arguments}}]);
     check(vec![text("a"), text("b")], false, Some(json!({"role": "assistant", "content": "ab"})));
-    check(vec![call("{")], false, Some(json!({"role": "assistant", "content": null, "tool_calls": calls("{}")})));
-    check(vec![call("{}")], true, Some(json!({"role": "assistant", "content": "", "tool_calls": calls("{}")})));
+    check(
+        vec![call("{")],
+        false,
+        Some(json!({"role": "assistant", "content": null, "tool_calls": calls("{}")})),
+    );
+    check(
+        vec![call("{}")],
+        true,
+        Some(json!({"role": "assistant", "content": "", "tool_calls": calls("{}")})),
+    );
     let blank = vec![text(" \n"), call(r#"{"a":"\ud83d"}"#), foreign.clone()];
     check(blank, false, Some(json!({"role": "assistant", "content": null, "tool_calls": calls("{}")})));
     check(vec![opaque.clone(), text("")], false, None);
-    check(vec![opaque, text("a")], false, Some(json!({"role": "assistant", "content": "a", "reasoning": "hm"})));
+    check(
+        vec![opaque, text("a")],
+        false,
+        Some(json!({"role": "assistant", "content": "a", "reasoning": "hm"})),
+    );
     check(vec![foreign, text("a")], false, Some(json!({"role": "assistant", "content": "a"})));
     let result = Message::ToolResult { id: "x".to_owned(), name: "cmd".to_owned(), content: String::new() };
     let expected = json!({"role": "tool", "content": "", "name": "cmd", "tool_call_id": "x"});
@@ -426,10 +471,35 @@ fn a_request_is_valid_whatever_the_history_holds() {
 
 fn payload() -> impl Strategy<Value = String> {
     let names = prop::sample::select(vec![
-        "choices", "delta", "message", "content", "tool_calls", "index", "id", "function", "name", "arguments",
-        "finish_reason", "usage", "error", "reasoning_details", "reasoning", "function_call", "extra_content",
+        "choices",
+        "delta",
+        "message",
+        "content",
+        "tool_calls",
+        "index",
+        "id",
+        "function",
+        "name",
+        "arguments",
+        "finish_reason",
+        "usage",
+        "error",
+        "reasoning_details",
+        "reasoning",
+        "function_call",
+        "extra_content",
     ]);
-    let leaf = prop::sample::select(vec!["null", "0", "-1", "\"\"", "\"x\"", "\"{}\"", "\"\\ud83d\"", "true", "1e9"]);
+    let leaf = prop::sample::select(vec![
+        "null",
+        "0",
+        "-1",
+        "\"\"",
+        "\"x\"",
+        "\"{}\"",
+        "\"\\ud83d\"",
+        "true",
+        "1e9",
+    ]);
     let value = leaf.prop_map(str::to_owned).prop_recursive(6, 40, 4, move |inner| {
         let pair = (names.clone(), inner.clone()).prop_map(|(name, value)| format!("\"{name}\":{value}"));
         prop_oneof![
