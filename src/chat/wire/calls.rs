@@ -26,6 +26,12 @@ pub struct Fragment {
     pub extra: Option<Value>,
 }
 
+impl Fragment {
+    fn is_blank(&self) -> bool {
+        self.id.is_empty() && self.name.is_empty() && self.arguments.is_empty()
+    }
+}
+
 /// One call in progress. The n-th slot belongs to the n-th call of the reply.
 #[derive(Debug)]
 struct Slot {
@@ -69,6 +75,8 @@ impl Calls {
         self.check(&fragment)?;
         let slot = match self.slot_of(&fragment, reply) {
             Some(slot) => slot,
+            // A blank entry is no call.
+            None if fragment.is_blank() => return Ok(()),
             None => self.begin(&fragment, reply)?,
         };
         if !fragment.id.is_empty() && self.slots[slot].id.is_empty() {
