@@ -12,7 +12,10 @@ use futures_lite::{StreamExt, future};
 use smol::Timer;
 
 use super::*;
-use crate::chat::{message::Message, model::ModelEvent};
+use crate::chat::{
+    message::{ContentBlock, Message, ToolCall},
+    model::ModelEvent,
+};
 
 const BOUND: Duration = Duration::from_secs(10);
 const DONE: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
@@ -376,6 +379,27 @@ fn refused_forms_are_changed_once_and_remembered() {
     let sent: Vec<_> = (0..6).map(|_| server.next()).filter(|line| line.starts_with("request")).collect();
     let asked: Vec<_> = sent.iter().map(|request| request.contains("stream_options")).collect();
     assert_eq!(asked, [true, false, false]);
+}
+
+#[test]
+fn missing_content_is_written_as_the_endpoint_wants_it() {
+    let refused =
+        || Answer::Close(fixed("400 No", r#"{"error":{"message":"invalid message content type: <nil>"}}"#));
+    let call = ToolCall { id: "x".to_owned(), name: "cmd".to_owned(), arguments: "{}".to_owned() };
+    let messages = [Message::Assistant { blocks: vec![ContentBlock::ToolCall(call)] }];
+    let finish = |answers| {
+        let server = Server::start(answers);
+        let model = model(&llm(server.address));
+        let mut reply = Reply::default();
+        let last = smol::block_on(model.stream(request(&messages), &mut reply).last());
+        (last.unwrap(), model.dialect.get().empty_content, server)
+    };
+    let (end, remembered, server) = finish(vec![refused(), Answer::Close(ok(DONE))]);
+    assert_eq!((end.is_ok(), remembered), (true, true));
+    let sent: Vec<_> = server.log.try_iter().filter(|line| line.starts_with("request")).collect();
+    assert!(sent[0].contains(r#""content":null"#) && sent[1].contains(r#""content":"""#), "{sent:?}");
+    let (end, remembered, _server) = finish(vec![refused(), refused()]);
+    assert_eq!((end.is_err(), remembered), (true, false));
 }
 
 #[test]

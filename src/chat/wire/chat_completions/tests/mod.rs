@@ -130,6 +130,7 @@ fn nothing_is_required_of_a_chunk() {
         r#"{"choices":"x","usage":"y","error":null}"#,
         r#"{"choices":[{"finish_reason":""}]}"#,
         r#"{"choices":[{"delta":{"content":7,"tool_calls":[null,3]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"","function":{"name":"","arguments":""}}]}}]}"#,
         "{}",
     ] {
         check_text(&frames(&[odd, &hello, odd, STOP, odd, "[DONE]"]), "hello");
@@ -226,6 +227,8 @@ fn errors_in_the_stream_are_the_providers() {
     );
     let event = "event: error\ndata: {\"code\":\"InvalidParameter\",\"message\":\"foreign\"}\n\n";
     check_error(event, ChatErrorKind::Provider, "provider stream error: foreign", false);
+    let plain = "event: error\ndata: upstream is gone\n\n";
+    check_error(plain, ChatErrorKind::Provider, "provider stream error: upstream is gone", false);
     let long = format!(r#"{{"error":"{}"}}"#, "x".repeat(17 * 1024));
     let mut reply = Reply::default();
     let failure = run(&[frames(&[&long]).as_bytes()], &Limits::default(), &mut reply).unwrap_err();
