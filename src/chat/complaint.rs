@@ -86,34 +86,29 @@ pub fn plain_text(page: &str) -> String {
     if !page.trim_start().starts_with('<') {
         return one_line(page);
     }
+    let lower = page.to_ascii_lowercase();
     let mut text = String::new();
-    let mut rest = page;
-    while let Some(open) = rest.find('<') {
-        text.push_str(&rest[..open]);
+    let mut at = 0;
+    while let Some(open) = page[at..].find('<') {
+        text.push_str(&page[at..at + open]);
         text.push(' ');
-        rest = &rest[open..];
-        let tag = rest[1..].split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or("");
-        let end = match tag.to_ascii_lowercase().as_str() {
-            "script" => close_of(rest, "</script"),
-            "style" => close_of(rest, "</style"),
+        at += open;
+        let tag = lower[at + 1..].split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or("");
+        let close = match tag {
+            "script" => lower[at..].find("</script"),
+            "style" => lower[at..].find("</style"),
             _ => Some(0),
         };
         // A tag without end swallows the rest, as a browser would have it.
-        rest = match end.and_then(|from| rest[from..].find('>').map(|at| from + at + 1)) {
-            Some(end) => &rest[end..],
-            None => "",
-        };
+        let end = close.and_then(|close| page[at + close..].find('>').map(|end| at + close + end + 1));
+        at = end.unwrap_or(page.len());
     }
-    text.push_str(rest);
+    text.push_str(&page[at..]);
     let text = text.replace("&nbsp;", " ").replace("&lt;", "<").replace("&gt;", ">");
     let text = text.replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&");
     let mut line = one_line(&text);
     cut(&mut line, 300);
     line
-}
-
-fn close_of(text: &str, close: &str) -> Option<usize> {
-    text.to_ascii_lowercase().find(close)
 }
 
 /// One line: control characters become spaces, spaces collapse, and the length is bounded.
@@ -136,8 +131,9 @@ pub fn one_line(text: &str) -> String {
 /// Shortens `line` to `bytes`, on a character boundary and with an ellipsis.
 fn cut(line: &mut String, bytes: usize) {
     if line.len() > bytes {
-        let end = line.floor_char_boundary(bytes - '…'.len_utf8());
-        line.truncate(end);
+        let most = bytes - '…'.len_utf8();
+        let end = (0..=most).rev().find(|at| line.is_char_boundary(*at));
+        line.truncate(end.unwrap_or(0));
         line.push('…');
     }
 }

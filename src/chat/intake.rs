@@ -100,6 +100,8 @@ impl Intake {
             // Quirk 15: an event stream may be glued to the document.
             None => {
                 self.shape = Shape::Tail;
+                // Closes a last event that has no blank line behind it.
+                self.document.extend_from_slice(b"\n\n");
                 self.finish_tail()
             }
         }

@@ -128,7 +128,11 @@ fn has_any(codes: &[String], known: &[&str]) -> bool {
 }
 
 /// The wait a provider asks for: the first header that parses wins (quirks 37, 38).
-pub fn asked_wait(retry_after_ms: Option<&str>, retry_after: Option<&str>, now: SystemTime) -> Option<Duration> {
+pub fn asked_wait(
+    retry_after_ms: Option<&str>,
+    retry_after: Option<&str>,
+    now: SystemTime,
+) -> Option<Duration> {
     let ms = retry_after_ms.and_then(number).map(|ms| ms / 1000.0);
     if let Some(seconds) = ms.or_else(|| retry_after.and_then(number)) {
         return Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
@@ -256,7 +260,8 @@ mod tests {
 
     #[test]
     fn days_count_leap_years() {
-        for (date, days) in [((1970, 1, 1), 0), ((1972, 3, 1), 790), ((2000, 2, 29), 11_016), ((2026, 12, 1), 20_788)]
+        for (date, days) in
+            [((1970, 1, 1), 0), ((1972, 3, 1), 790), ((2000, 2, 29), 11_016), ((2026, 12, 1), 20_788)]
         {
             assert_eq!(days_since_1970(date.0, date.1, date.2), days, "{date:?}");
         }

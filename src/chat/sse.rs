@@ -99,14 +99,20 @@ impl Frames {
     fn count(&mut self, bytes: usize) -> Result<(), ChatError> {
         self.stream_bytes += bytes;
         if self.limits.stream.exceeded_by(self.stream_bytes) {
-            return Err(ChatError::over(self.limits.stream, "provider SSE stream exceeded the response limit"));
+            return Err(ChatError::over(
+                self.limits.stream,
+                "provider SSE stream exceeded the response limit",
+            ));
         }
         Ok(())
     }
 
     fn keep(&mut self, part: &[u8]) -> Result<(), ChatError> {
         if self.limits.sse_line.exceeded_by(self.line.len() + part.len()) {
-            return Err(ChatError::over(self.limits.sse_line, "provider SSE line exceeded the response limit"));
+            return Err(ChatError::over(
+                self.limits.sse_line,
+                "provider SSE line exceeded the response limit",
+            ));
         }
         self.line.extend_from_slice(part);
         Ok(())

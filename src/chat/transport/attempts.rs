@@ -24,6 +24,8 @@ pub struct Attempts<'a> {
     schedule: Schedule,
     /// Text went out, so the reply can no longer start over.
     shown: bool,
+    /// This request changed how missing content is written; undone if that did not help.
+    content_changed: bool,
 }
 
 enum Phase {
@@ -37,8 +39,16 @@ impl<'a> Attempts<'a> {
     pub fn new(model: &'a HttpModel, request: Request<'a>, reply: &'a mut Reply) -> Self {
         *reply = Reply::default();
         let schedule = Schedule::new(model.max_retries);
-        let mut attempts =
-            Self { model, request, reply, body: Bytes::new(), phase: Phase::Send, schedule, shown: false };
+        let mut attempts = Self {
+            model,
+            request,
+            reply,
+            body: Bytes::new(),
+            phase: Phase::Send,
+            schedule,
+            shown: false,
+            content_changed: false,
+        };
         attempts.encode();
         attempts
     }
@@ -107,7 +117,12 @@ impl<'a> Attempts<'a> {
             dialect.usage = false;
         } else if !dialect.empty_content && has_null && error.message.contains("content") {
             dialect.empty_content = true;
+            self.content_changed = true;
         } else {
+            if self.content_changed {
+                dialect.empty_content = false;
+                self.model.dialect.set(dialect);
+            }
             return false;
         }
         self.model.dialect.set(dialect);

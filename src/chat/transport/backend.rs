@@ -48,7 +48,10 @@ impl Backend {
         let work = async { Connection::over(self.connector.connect(url).await?).await };
         let timeout = async {
             Timer::after(CONNECT_TIMEOUT).await;
-            Err(Fault::new(FaultKind::TimedOut, format!("no connection within {} s", CONNECT_TIMEOUT.as_secs())))
+            Err(Fault::new(
+                FaultKind::TimedOut,
+                format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
+            ))
         };
         future::or(work, timeout).await
     }
@@ -136,7 +139,11 @@ fn broken(error: &hyper::Error) -> Fault {
 }
 
 /// `request` for hyper, with the whole URL in the first line if a proxy wants it.
-fn message(request: &Request, proxy: Option<&PlainProxy>, body: Bytes) -> Result<hyper::Request<Full<Bytes>>, Fault> {
+fn message(
+    request: &Request,
+    proxy: Option<&PlainProxy>,
+    body: Bytes,
+) -> Result<hyper::Request<Full<Bytes>>, Fault> {
     let url = request.url();
     let target = match proxy {
         Some(_) => &url[..Position::AfterQuery],

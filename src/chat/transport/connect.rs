@@ -225,6 +225,19 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_fails_gives_way_to_the_next() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let peer = |addresses: &[SocketAddr]| {
+            smol::block_on(first_open(addresses)).map(|tcp| tcp.peer_addr().unwrap()).map_err(|e| e.kind())
+        };
+        assert_eq!(peer(&[closed, open]), Ok(open));
+        assert_eq!(peer(&[closed, closed]), Err(io::ErrorKind::ConnectionRefused));
+        assert_eq!(peer(&[]), Err(io::ErrorKind::AddrNotAvailable));
+    }
+
+    #[test]
     fn loopback_goes_direct_and_no_proxy_is_honoured() {
         let proxies = Matcher::builder().all("http://p:1").no("inner.example").build();
         let connector = Connector { tls: OnceLock::new(), proxies };
@@ -233,7 +246,9 @@ mod tests {
             connector.proxy_for(&url, url.host_str().unwrap().trim_matches(['[', ']'])).is_some()
         };
         assert!(asks("https://api.example/v1"));
-        for direct in ["http://127.0.0.1:9/", "http://[::1]:9/", "http://LOCALHOST/", "https://inner.example/"] {
+        for direct in
+            ["http://127.0.0.1:9/", "http://[::1]:9/", "http://LOCALHOST/", "https://inner.example/"]
+        {
             assert!(!asks(direct), "{direct}");
         }
     }

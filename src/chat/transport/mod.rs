@@ -87,7 +87,8 @@ impl HttpModel {
             ("accept".to_owned(), Secret::new("text/event-stream")),
             ("content-type".to_owned(), Secret::new("application/json")),
         ];
-        headers.extend(llm.extra_headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+        headers
+            .extend(llm.extra_headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
         for (name, value) in &headers {
             if !is_header(name, value.expose()) {
                 let message = format!("the {} cannot be sent as a header", header_title(name));
@@ -155,7 +156,9 @@ impl HttpModel {
 
 fn is_header(name: &str, value: &str) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    !name.is_empty() && name.bytes().all(token) && value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b))
+    !name.is_empty()
+        && name.bytes().all(token)
+        && value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b))
 }
 
 fn header_title(name: &str) -> String {

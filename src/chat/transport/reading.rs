@@ -91,7 +91,7 @@ impl Reading {
         let deadline = if settling {
             *self.settle_by.get_or_insert(now + SETTLE)
         } else {
-            (now + self.timeout).min(self.last_data + self.data_timeout)
+            later(now, self.timeout).min(later(self.last_data, self.data_timeout))
         };
         // A body that always has bytes never lets the timer win.
         let bytes = if now < deadline { until(deadline, self.body.fill_buf()).await } else { None };
@@ -162,6 +162,11 @@ impl Reading {
 fn broken_off(error: &io::Error) -> Failure {
     let reason = one_line(&fault::reason(error));
     ChatError::new(ChatErrorKind::Stream, format!("unable to read provider stream: {reason}")).into()
+}
+
+/// A setting may be larger than the clock can count.
+fn later(start: Instant, wait: Duration) -> Instant {
+    start.checked_add(wait).unwrap_or(start + Duration::from_secs(1 << 30))
 }
 
 /// `work`, unless the deadline comes first.

@@ -12,7 +12,10 @@ use futures_lite::{StreamExt, future};
 use smol::Timer;
 
 use super::*;
-use crate::chat::{message::Message, model::ModelEvent};
+use crate::chat::{
+    message::{ContentBlock, Message, ToolCall},
+    model::ModelEvent,
+};
 
 const BOUND: Duration = Duration::from_secs(10);
 const DONE: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
@@ -99,7 +102,8 @@ fn ok(body: &str) -> Vec<u8> {
 }
 
 fn chunked(head: &str, body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("HTTP/1.1 {head}\r\ntransfer-encoding: chunked\r\n\r\n{:x};x=y\r\n", body.len()).into_bytes();
+    let mut bytes =
+        format!("HTTP/1.1 {head}\r\ntransfer-encoding: chunked\r\n\r\n{:x};x=y\r\n", body.len()).into_bytes();
     bytes.extend_from_slice(body);
     bytes.extend_from_slice(b"\r\n0\r\nx-sum: 1\r\n\r\n");
     bytes
@@ -307,7 +311,8 @@ fn silence_ends_with_the_name_of_the_setting() {
     let message = "unable to read provider stream: no byte within 0.08 s (setting: [llm] timeout_secs)";
     check_error(&silent, ChatErrorKind::Timeout, message);
     let dataless = Llm { data_timeout: short, ..llm(server.address) };
-    let message = "unable to read provider stream: no data event within 0.08 s (setting: [llm] data_timeout_secs)";
+    let message =
+        "unable to read provider stream: no data event within 0.08 s (setting: [llm] data_timeout_secs)";
     check_error(&dataless, ChatErrorKind::Timeout, message);
 }
 
@@ -364,7 +369,8 @@ fn only_a_308_of_the_same_origin_is_followed() {
 #[test]
 fn refused_forms_are_changed_once_and_remembered() {
     let refused = fixed("422 No", r#"{"message":{"detail":[{"msg":"extra field stream_options"}]}}"#);
-    let server = Server::start(vec![Answer::Close(refused), Answer::Close(ok(DONE)), Answer::Close(ok(DONE))]);
+    let server =
+        Server::start(vec![Answer::Close(refused), Answer::Close(ok(DONE)), Answer::Close(ok(DONE))]);
     let model = model(&Llm { usage: true, ..llm(server.address) });
     for _ in 0..2 {
         let (events, end) = ask(&model);
@@ -373,6 +379,27 @@ fn refused_forms_are_changed_once_and_remembered() {
     let sent: Vec<_> = (0..6).map(|_| server.next()).filter(|line| line.starts_with("request")).collect();
     let asked: Vec<_> = sent.iter().map(|request| request.contains("stream_options")).collect();
     assert_eq!(asked, [true, false, false]);
+}
+
+#[test]
+fn missing_content_is_written_as_the_endpoint_wants_it() {
+    let refused =
+        || Answer::Close(fixed("400 No", r#"{"error":{"message":"invalid message content type: <nil>"}}"#));
+    let call = ToolCall { id: "x".to_owned(), name: "cmd".to_owned(), arguments: "{}".to_owned() };
+    let messages = [Message::Assistant { blocks: vec![ContentBlock::ToolCall(call)] }];
+    let finish = |answers| {
+        let server = Server::start(answers);
+        let model = model(&llm(server.address));
+        let mut reply = Reply::default();
+        let last = smol::block_on(model.stream(request(&messages), &mut reply).last());
+        (last.unwrap(), model.dialect.get().empty_content, server)
+    };
+    let (end, remembered, server) = finish(vec![refused(), Answer::Close(ok(DONE))]);
+    assert_eq!((end.is_ok(), remembered), (true, true));
+    let sent: Vec<_> = server.log.try_iter().filter(|line| line.starts_with("request")).collect();
+    assert!(sent[0].contains(r#""content":null"#) && sent[1].contains(r#""content":"""#), "{sent:?}");
+    let (end, remembered, _server) = finish(vec![refused(), refused()]);
+    assert_eq!((end.is_err(), remembered), (true, false));
 }
 
 #[test]

@@ -8,7 +8,8 @@ use crate::chat::error::{ChatError, ChatErrorKind};
 /// `/v1` is guessed (quirks 44, 45).
 pub fn endpoint(base: &str, path: &str) -> Result<Url, ChatError> {
     // The text is not repeated: a key may sit in its query (quirk 42).
-    let invalid = |why: &str| ChatError::new(ChatErrorKind::Connect, format!("llm.base_url is not usable: {why}"));
+    let invalid =
+        |why: &str| ChatError::new(ChatErrorKind::Connect, format!("llm.base_url is not usable: {why}"));
     let mut url = Url::parse(base.trim()).map_err(|error| invalid(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(invalid("it must begin with http:// or https://"));

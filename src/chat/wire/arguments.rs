@@ -84,7 +84,8 @@ mod tests {
         for text in ["{}", " {\"a\":[1]} ", r#"{"a":"\ud83d\ude42"}"#] {
             assert!(is_object(text), "{text}");
         }
-        for text in ["", "[]", "1", "{", "{}{}", "{\"a\":\"x\ny\"}", r#"{"a":"\ud83d"}"#, r#"{"a":"\uDE42"}"#] {
+        for text in ["", "[]", "1", "{", "{}{}", "{\"a\":\"x\ny\"}", r#"{"a":"\ud83d"}"#, r#"{"a":"\uDE42"}"#]
+        {
             assert!(!is_object(text), "{text}");
         }
     }

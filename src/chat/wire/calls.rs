@@ -26,6 +26,12 @@ pub struct Fragment {
     pub extra: Option<Value>,
 }
 
+impl Fragment {
+    fn is_blank(&self) -> bool {
+        self.id.is_empty() && self.name.is_empty() && self.arguments.is_empty()
+    }
+}
+
 /// One call in progress. The n-th slot belongs to the n-th call of the reply.
 #[derive(Debug)]
 struct Slot {
@@ -69,6 +75,8 @@ impl Calls {
         self.check(&fragment)?;
         let slot = match self.slot_of(&fragment, reply) {
             Some(slot) => slot,
+            // A blank entry is no call.
+            None if fragment.is_blank() => return Ok(()),
             None => self.begin(&fragment, reply)?,
         };
         if !fragment.id.is_empty() && self.slots[slot].id.is_empty() {
@@ -131,8 +139,9 @@ impl Calls {
 
     /// Whether the arguments of `slot` are complete.
     fn is_whole(&self, slot: usize, reply: &Reply) -> bool {
-        call(reply, self.slots.len(), slot)
-            .is_some_and(|call| call.arguments.trim_end().ends_with('}') && arguments::is_object(&call.arguments))
+        call(reply, self.slots.len(), slot).is_some_and(|call| {
+            call.arguments.trim_end().ends_with('}') && arguments::is_object(&call.arguments)
+        })
     }
 
     fn begin(&mut self, fragment: &Fragment, reply: &mut Reply) -> Result<usize, ChatError> {
@@ -179,7 +188,8 @@ impl Calls {
     /// `marked` tells that strings may hold marks of `json`.
     pub fn finish(&mut self, reply: &mut Reply, marked: bool) -> Option<Value> {
         let first = reply.blocks.len() - self.slots.len();
-        let mut calls: Vec<_> = std::mem::take(&mut self.slots).into_iter().zip(reply.blocks.drain(first..)).collect();
+        let mut calls: Vec<_> =
+            std::mem::take(&mut self.slots).into_iter().zip(reply.blocks.drain(first..)).collect();
         calls.sort_by_key(|(slot, _)| slot.index);
         let mut extras = Map::new();
         for (slot, mut block) in calls {
@@ -221,6 +231,9 @@ fn declared_name(name: String, tools: &[&str]) -> String {
     }
     let bare = name.split("<|").next().unwrap_or("").trim();
     let prefixes = ["functions", "function", "default_api", "tools", "tool"];
-    let rest = bare.split_once(['.', ':']).filter(|(prefix, _)| prefixes.contains(prefix)).map_or(bare, |(_, rest)| rest);
+    let rest = bare
+        .split_once(['.', ':'])
+        .filter(|(prefix, _)| prefixes.contains(prefix))
+        .map_or(bare, |(_, rest)| rest);
     if known(rest) { rest.to_owned() } else { name }
 }

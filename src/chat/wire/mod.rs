@@ -45,7 +45,7 @@ pub enum Progress {
 
 impl Progress {
     /// The reply is complete, if it was not so already.
-    fn max_settling(self) -> Self {
+    fn completed(self) -> Self {
         if self == Self::Done { Self::Done } else { Self::Settling }
     }
 }

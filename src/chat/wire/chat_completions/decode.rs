@@ -11,13 +11,14 @@ use super::{
         calls::{Calls, Fragment},
         json,
     },
-    EXTRA_CONTENT, REASONING_DETAILS, REASONING_TEXTS,
+    EXTRA_CONTENT,
+    reasoning::Reasoning,
 };
 use crate::{
     chat::{
         complaint::{Complaint, only_element},
         error::{ChatError, ChatErrorKind},
-        message::{ContentBlock, Opaque, StopReason, ToolSpec, Usage},
+        message::{ContentBlock, StopReason, ToolSpec, Usage},
         model::{ModelEvent, Reply},
         retry::{self, Failure},
         sse::Frame,
@@ -40,13 +41,6 @@ pub struct Decoder {
     marked: bool,
     /// A chunk that could be read has come.
     began: bool,
-}
-
-#[derive(Debug, Default)]
-struct Reasoning {
-    details: Vec<Value>,
-    texts: [String; REASONING_TEXTS.len()],
-    bytes: usize,
 }
 
 impl Decoder {
@@ -76,7 +70,7 @@ impl super::super::Decoder for Decoder {
             self.progress = Progress::Done;
             return Ok(None);
         }
-        let Some((mut chunk, marked)) = json::parse(data) else {
+        let Some((mut chunk, marked)) = json::parse(data).or_else(|| plain_error(frame)) else {
             return Err(ChatError::new(ChatErrorKind::Stream, "provider sent malformed SSE data").into());
         };
         self.marked |= marked;
@@ -147,7 +141,7 @@ impl Decoder {
     /// Reads delta, reasons and calls independently of each other (quirk 62); gives the text.
     fn choice(&mut self, choice: &mut Value, reply: &mut Reply) -> Result<String, ChatError> {
         if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|r| !r.is_empty()) {
-            self.progress = self.progress.max_settling();
+            self.progress = self.progress.completed();
             self.stop = stop_reason(reason);
         }
         let mut text = String::new();
@@ -158,7 +152,7 @@ impl Decoder {
             if self.text_bytes == 0 && self.calls.is_empty() {
                 text = self.delta(message, reply)?;
             }
-            self.progress = self.progress.max_settling();
+            self.progress = self.progress.completed();
         }
         Ok(text)
     }
@@ -197,6 +191,11 @@ impl Decoder {
         }
         Ok((!text.is_empty()).then(|| append(text, reply)))
     }
+}
+
+/// An error event in plain words.
+fn plain_error(frame: Frame<'_>) -> Option<(Value, bool)> {
+    (frame.event == "error").then(|| (json!({ "error": frame.data }), false))
 }
 
 /// Text stands before all calls, and deltas are appended as they are (quirk 65).
@@ -276,42 +275,7 @@ fn failed_reason(choice: &Value) -> Option<&str> {
     let reason = |name: &str| choice.get(name).and_then(Value::as_str);
     reason("finish_reason")
         .filter(|reason| matches!(*reason, "error" | "insufficient_system_resource"))
-        .or_else(|| reason("native_finish_reason").filter(|reason| reason.to_ascii_lowercase().ends_with("error")))
-}
-
-impl Reasoning {
-    /// Keeps what has to go back, under the name it came with.
-    fn gather(&mut self, delta: &mut Value, limits: &Limits) -> Result<(), ChatError> {
-        if let Some(fragments) = delta.get_mut(REASONING_DETAILS).and_then(Value::as_array_mut) {
-            self.bytes += fragments.iter().map(|fragment| fragment.to_string().len() + 1).sum::<usize>();
-            self.details.append(fragments);
-        }
-        for (name, whole) in REASONING_TEXTS.iter().zip(&mut self.texts) {
-            if let Some(text) = delta.get(name).and_then(Value::as_str) {
-                self.bytes += text.len();
-                whole.push_str(text);
-            }
-        }
-        if limits.reasoning.exceeded_by(self.bytes) {
-            let what = "provider reasoning details exceeded the response limit";
-            return Err(ChatError::over(limits.reasoning, what));
-        }
-        Ok(())
-    }
-
-    fn into_opaque(self, extras: Option<Value>, marked: bool) -> Vec<Opaque> {
-        let details = (!self.details.is_empty()).then_some((REASONING_DETAILS, Value::Array(self.details)));
-        let texts = REASONING_TEXTS.into_iter().zip(self.texts);
-        let texts = texts.filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, json!(text)));
-        let mut all: Vec<_> = details
-            .into_iter()
-            .chain(texts)
-            .chain(extras.map(|extras| (EXTRA_CONTENT, extras)))
-            .map(|(field, value)| Opaque { field: field.to_owned(), value })
-            .collect();
-        if marked {
-            all.iter_mut().for_each(|opaque| json::settle_value(&mut opaque.value));
-        }
-        all
-    }
+        .or_else(|| {
+            reason("native_finish_reason").filter(|reason| reason.to_ascii_lowercase().ends_with("error"))
+        })
 }

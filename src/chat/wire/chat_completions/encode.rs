@@ -98,14 +98,18 @@ impl Serialize for Entry<'_> {
         map.serialize_entry("role", role)?;
         map.serialize_entry("content", content)?;
         if let Self::Message(Message::ToolResult { id, name, .. }, _) = self {
-            map.serialize_entry("name", name)?;
+            map.serialize_entry("name", &valid_name(name))?;
             map.serialize_entry("tool_call_id", id)?;
         }
         map.end()
     }
 }
 
-fn assistant<M: SerializeMap>(map: &mut M, blocks: &[ContentBlock], dialect: Dialect) -> Result<(), M::Error> {
+fn assistant<M: SerializeMap>(
+    map: &mut M,
+    blocks: &[ContentBlock],
+    dialect: Dialect,
+) -> Result<(), M::Error> {
     let text = text(blocks);
     let calls: Vec<_> = calls(blocks).collect();
     map.serialize_entry("role", "assistant")?;
@@ -164,7 +168,7 @@ struct Call<'a> {
 
 #[derive(Serialize)]
 struct CallFunction<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     arguments: &'a str,
 }
 
@@ -182,5 +186,16 @@ fn calls(blocks: &[ContentBlock]) -> impl Iterator<Item = Call<'_>> {
 /// Broken arguments would make the server refuse every later request of the session (quirk 86).
 fn function(call: &ToolCall) -> CallFunction<'_> {
     let sound = arguments::is_object(&call.arguments);
-    CallFunction { name: &call.name, arguments: if sound { &call.arguments } else { "{}" } }
+    CallFunction { name: valid_name(&call.name), arguments: if sound { &call.arguments } else { "{}" } }
+}
+
+/// A name that the model made up may hold what servers refuse in a request: letters, digits, `_` and
+/// `-` pass everywhere, up to 64 of them.
+fn valid_name(name: &str) -> Cow<'_, str> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match name {
+        "" => Cow::Borrowed("unknown"),
+        name if name.len() <= 64 && name.chars().all(valid) => Cow::Borrowed(name),
+        name => name.chars().take(64).map(|c| if valid(c) { c } else { '_' }).collect(),
+    }
 }

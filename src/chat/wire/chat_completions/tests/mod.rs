@@ -1,7 +1,9 @@
 //! Chat Completions from golden streams, cut at every byte, and the requests that follow from them.
 
+mod calls;
+mod requests;
+
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::{
@@ -87,29 +89,6 @@ fn check_text(body: &str, expected: &str) {
 }
 
 #[track_caller]
-fn check_calls(entries: &[&str], expected: &[&str]) {
-    let chunks: Vec<_> = entries.iter().map(|entries| calls(entries)).collect();
-    let mut payloads: Vec<_> = chunks.iter().map(String::as_str).collect();
-    payloads.extend([TOOLS, "[DONE]"]);
-    let (reply, end) = decode(frames(&payloads).as_bytes());
-    assert_eq!(end, Ok(()));
-    let commands: Vec<_> = reply
-        .calls()
-        .map(|call| {
-            assert_eq!(call.name, "cmd");
-            let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
-            arguments["command"].as_str().unwrap_or("").to_owned()
-        })
-        .collect();
-    assert_eq!(commands, expected);
-    let mut ids: Vec<_> = reply.calls().map(|call| call.id.as_str()).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    assert_eq!(ids.len(), expected.len(), "ids are not unique: {ids:?}");
-    assert!(ids.iter().all(|id| !id.is_empty()));
-}
-
-#[track_caller]
 fn check_error(body: &str, kind: ChatErrorKind, message: &str, transient: bool) {
     let failure = decode(body.as_bytes()).1.unwrap_err();
     assert_eq!(failure, Failure { error: ChatError::new(kind, message), transient, wait: None });
@@ -130,7 +109,8 @@ fn text_arrives_as_sent() {
     check_text(&frames(&[&hello, STOP]).replace("data: ", "event: message\nid: 1\ndata: "), "hello");
     let twelve = [content("\"20\""), content("\"12\""), content("\"12\"")];
     check_text(&frames(&[&twelve[0], &twelve[1], &twelve[2], STOP]), "201212");
-    let last = r#"{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}"#;
+    let last =
+        r#"{"choices":[{"delta":{"content":"lo"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1}}"#;
     check_text(&frames(&[&content("\"hel\""), last]), "hello");
     let fused = format!("{{\"id\":\"c1\",\"choidata: {}", content("\"lo\""));
     check_text(&frames(&[&content("\"hel\""), &fused, STOP]), "hello");
@@ -150,6 +130,7 @@ fn nothing_is_required_of_a_chunk() {
         r#"{"choices":"x","usage":"y","error":null}"#,
         r#"{"choices":[{"finish_reason":""}]}"#,
         r#"{"choices":[{"delta":{"content":7,"tool_calls":[null,3]}}]}"#,
+        r#"{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"","function":{"name":"","arguments":""}}]}}]}"#,
         "{}",
     ] {
         check_text(&frames(&[odd, &hello, odd, STOP, odd, "[DONE]"]), "hello");
@@ -185,76 +166,6 @@ fn a_whole_completion_is_read_too() {
     assert_eq!(usage, Some(Usage { input_tokens: 1, output_tokens: 2 }));
     let call = r#"{"choices":[{"message":{"content":null,"tool_calls":[{"id":"x","function":{"name":"cmd","arguments":"{}"}}]}}]}"#;
     assert_eq!(decode(call.as_bytes()).0.calls().count(), 1);
-}
-
-#[test]
-fn calls_are_assembled_however_they_are_numbered() {
-    let entry = |head: &str, arguments: &str| format!(r#"{{{head},"function":{{"name":"cmd","arguments":"{arguments}"}}}}"#);
-    let more = |head: &str, arguments: &str| format!(r#"{{{head}"function":{{"arguments":"{arguments}"}}}}"#);
-    let (a, b) = (r#"{\"command\":"#, r#"\"echo one\"}"#);
-    let one = entry(r#""index":0,"id":"call_1""#, ONE);
-    check_calls(&[&one], &["echo one"]);
-    // 69: index 0 for all.
-    let same = entry(r#""index":0,"id":"call_2""#, TWO);
-    check_calls(&[&one, &same], &["echo one", "echo two"]);
-    check_calls(&[&format!("{one},{same}")], &["echo one", "echo two"]);
-    let empty_id = |arguments: &str| more(r#""index":0,"id":"","#, arguments);
-    let begin = |id: &str| entry(&format!(r#""index":0,"id":"{id}""#), "");
-    check_calls(&[&begin("x"), &empty_id(ONE), &begin("y"), &empty_id(TWO)], &["echo one", "echo two"]);
-    // 68: no index.
-    check_calls(&[&entry(r#""id":"call_1""#, ""), &more("", a), &more("", b)], &["echo one"]);
-    let whole = |command: &str| format!(r#"{{"function":{{"name":"cmd","arguments":"{command}"}}}}"#);
-    check_calls(&[&whole(ONE), &whole(TWO)], &["echo one", "echo two"]);
-    check_calls(&[&entry(r#""id":"x""#, ONE), &entry(r#""id":"y""#, TWO)], &["echo one", "echo two"]);
-    // 70: indices 7 and 1, run in index order.
-    check_calls(&[&entry(r#""index":7,"id":"x""#, TWO), &entry(r#""index":1,"id":"y""#, ONE)], &["echo one", "echo two"]);
-    // 71: no ids, or late ones.
-    check_calls(&[&entry(r#""index":0"#, ONE), &entry(r#""index":1,"id":null"#, TWO)], &["echo one", "echo two"]);
-    check_calls(&[&entry(r#""index":0"#, ONE), &entry(r#""index":0"#, TWO)], &["echo one", "echo two"]);
-    check_calls(&[&entry(r#""index":0"#, a), &more(r#""index":0,"id":"late","#, b)], &["echo one"]);
-    // 72 to 74: repeated ids and names, empty names.
-    check_calls(&[&entry(r#""index":0,"id":"x""#, a), &entry(r#""index":0,"id":"x""#, b)], &["echo one"]);
-    check_calls(&[&entry(r#""index":0,"id":"x""#, ""), &entry(r#""index":0"#, a), &entry(r#""index":0"#, b)], &["echo one"]);
-    let nameless = r#"{"index":0,"function":{"name":"","arguments":"\"echo one\"}"}}"#;
-    check_calls(&[&entry(r#""index":0,"id":"x""#, a), r#"{"index":0,"function":{"name":null}}"#, nameless], &["echo one"]);
-    // 75 to 77: drift, interleaving, several fragments in a chunk.
-    check_calls(&[&entry(r#""index":0,"id":"x""#, a), &more(r#""index":1,"#, b)], &["echo one"]);
-    let (x, y) = (entry(r#""index":0,"id":"x""#, a), entry(r#""index":1,"id":"y""#, a));
-    let y2 = more(r#""index":1,"#, r#"\"echo two\"}"#);
-    check_calls(&[&x, &y, &format!("{},{y2}", more(r#""index":0,"#, b))], &["echo one", "echo two"]);
-    check_calls(&[&format!("{x},{}", more(r#""index":0,"#, b))], &["echo one"]);
-    // 78: one id for two calls.
-    check_calls(&[&one, &entry(r#""index":1,"id":"call_1""#, TWO)], &["echo one", "echo two"]);
-    // 79, 81, 83: decorated names, no arguments, arguments as an object.
-    for name in ["functions.cmd", "cmd<|channel|>commentary", "default_api:cmd"] {
-        check_calls(&[&one.replace("\"cmd\"", &format!("\"{name}\""))], &["echo one"]);
-    }
-    check_calls(&[&entry(r#""index":0,"id":"x""#, "")], &[""]);
-    check_calls(&[r#"{"index":0,"id":"x","function":{"name":"cmd","arguments":{"command":"echo one"}}}"#], &["echo one"]);
-    // 18, 85, 87: what is put in order at the end.
-    check_calls(&[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"echo a\\ud99cb\"}"#)], &["echo a\u{fffd}b"]);
-    check_calls(&[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"echo one\"}\n\nI will now look."#)], &["echo one"]);
-    check_calls(&[&entry(r#""index":0,"id":"x""#, r#"{\"command\":\"a\nb\"}"#)], &["a\nb"]);
-}
-
-#[test]
-fn a_made_up_id_has_nine_letters_and_an_unknown_name_stays() {
-    let chunk = calls(r#"{"function":{"name":"functions.rm","arguments":"{}{}"}}"#);
-    let (reply, _) = decode(frames(&[&chunk, TOOLS]).as_bytes());
-    let call = reply.calls().next().unwrap();
-    assert!(call.id.len() == 9 && call.id.bytes().all(|b| b.is_ascii_alphanumeric()), "{}", call.id);
-    assert_eq!((call.name.as_str(), call.arguments.as_str()), ("functions.rm", "{}{}"));
-}
-
-#[test]
-fn the_legacy_form_is_one_call() {
-    let legacy = |inner: &str| format!(r#"{{"choices":[{{"delta":{{"content":null,"function_call":{inner}}}}}]}}"#);
-    let begin = legacy(r#"{"name":"cmd","arguments":""}"#);
-    let rest = legacy(&format!(r#"{{"arguments":"{ONE}"}}"#));
-    let stop = TOOLS.replace("tool_calls", "function_call");
-    let (reply, end) = decode(frames(&[&begin, &rest, &stop, "[DONE]"]).as_bytes());
-    assert_eq!(end, Ok(()));
-    assert_eq!(reply.calls().next().unwrap().arguments, r#"{"command":"echo one"}"#);
 }
 
 #[test]
@@ -309,9 +220,15 @@ fn errors_in_the_stream_are_the_providers() {
     let gone = r#"{"choices":[{"delta":{},"finish_reason":"error"}],"error":{"message":"gone","code":502}}"#;
     check(gone, "gone", true);
     check(r#"{"choices":[{"finish_reason":"error","error":{"message":"inner"}}]}"#, "inner", false);
-    check(r#"{"choices":[{"finish_reason":"stop","native_finish_reason":"network_error"}]}"#, "network_error", false);
+    check(
+        r#"{"choices":[{"finish_reason":"stop","native_finish_reason":"network_error"}]}"#,
+        "network_error",
+        false,
+    );
     let event = "event: error\ndata: {\"code\":\"InvalidParameter\",\"message\":\"foreign\"}\n\n";
     check_error(event, ChatErrorKind::Provider, "provider stream error: foreign", false);
+    let plain = "event: error\ndata: upstream is gone\n\n";
+    check_error(plain, ChatErrorKind::Provider, "provider stream error: upstream is gone", false);
     let long = format!(r#"{{"error":"{}"}}"#, "x".repeat(17 * 1024));
     let mut reply = Reply::default();
     let failure = run(&[frames(&[&long]).as_bytes()], &Limits::default(), &mut reply).unwrap_err();
@@ -347,89 +264,37 @@ fn bounds_have_their_literals() {
     check(&[thought], "provider reasoning details exceeded the response limit", "reasoning_kib");
 }
 
-#[test]
-fn reasoning_goes_back_under_the_name_it_came_with() {
-    let thought = r#"{"choices":[{"delta":{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm","index":0}]}}]}"#;
-    let second = r#"{"choices":[{"delta":{"content":"","reasoning":" so","reasoning_details":[{"data":"e\ud83d"}]}}]}"#;
-    let signed = calls(r#"{"id":"x","function":{"name":"cmd","arguments":"{}"},"extra_content":{"google":{"s":"sig"}}}"#);
-    let (reply, end) = decode(frames(&[thought, second, &content("\"hi\""), &signed, TOOLS]).as_bytes());
-    assert_eq!((end, reply.text().as_str()), (Ok(()), "hi"));
-    let body = encoded(&[Message::Assistant { blocks: reply.blocks }], Dialect::default());
-    assert_eq!(
-        body["messages"][1],
-        json!({
-            "role": "assistant",
-            "content": "hi",
-            "reasoning_details": [{"type": "reasoning.text", "text": "hm", "index": 0}, {"data": "e\u{fffd}"}],
-            "reasoning": "hm so",
-            "tool_calls": [{
-                "id": "x",
-                "type": "function",
-                "function": {"name": "cmd", "arguments": "{}"},
-                "extra_content": {"google": {"s": "sig"}},
-            }],
-        })
-    );
-}
-
-fn encoded(messages: &[Message], dialect: Dialect) -> Value {
-    let request = Request { model: "m", effort: None, system: "be brief", messages, tools: &[CMD] };
-    let mut out = Vec::new();
-    encode(&request, dialect, &mut out);
-    serde_json::from_slice(&out).unwrap()
-}
-
-#[test]
-fn a_request_has_its_keys_in_order_and_no_more() {
-    let messages = [Message::User { text: "hi \"you\"".to_owned() }];
-    let mut request = Request { model: "m", effort: Some(" high"), system: "s", messages: &messages, tools: &[CMD] };
-    let text = |request: &Request<'_>, usage| {
-        let mut out = Vec::new();
-        encode(request, Dialect { usage, empty_content: false }, &mut out);
-        String::from_utf8(out).unwrap()
-    };
-    let messages = r#"{"messages":[{"role":"system","content":"s"},{"role":"user","content":"hi \"you\""}],"model":"m""#;
-    let tools = r#","tools":[{"type":"function","function":{"name":"cmd","description":"Runs it.","parameters":{"type":"object",  "b":1,"a":2}}}]}"#;
-    let options = r#","reasoning_effort":" high","stream":true,"stream_options":{"include_usage":true}"#;
-    assert_eq!(text(&request, true), format!("{messages}{options}{tools}"));
-    (request.effort, request.tools) = (None, &[]);
-    assert_eq!(text(&request, false), format!(r#"{messages},"stream":true}}"#));
-}
-
-#[test]
-fn a_request_is_valid_whatever_the_history_holds() {
-    let call = |arguments: &str| {
-        let (id, name) = ("x".to_owned(), "cmd".to_owned());
-        ContentBlock::ToolCall(ToolCall { id, name, arguments: arguments.to_owned() })
-    };
-    let text = |text: &str| ContentBlock::Text(text.to_owned());
-    let opaque = ContentBlock::Opaque(Opaque { field: "reasoning".to_owned(), value: json!("hm") });
-    let foreign = ContentBlock::Opaque(Opaque { field: "signature".to_owned(), value: json!("s") });
-    let check = |blocks: Vec<ContentBlock>, empty_content, expected: Option<Value>| {
-        let dialect = Dialect { usage: false, empty_content };
-        let body = encoded(&[Message::Assistant { blocks }], dialect);
-        assert_eq!(body["messages"].get(1), expected.as_ref());
-    };
-    let calls = |arguments: &str| json!([{"id": "x", "type": "function", "function": {"name": "cmd", "arguments": arguments}}]);
-    check(vec![text("a"), text("b")], false, Some(json!({"role": "assistant", "content": "ab"})));
-    check(vec![call("{")], false, Some(json!({"role": "assistant", "content": null, "tool_calls": calls("{}")})));
-    check(vec![call("{}")], true, Some(json!({"role": "assistant", "content": "", "tool_calls": calls("{}")})));
-    let blank = vec![text(" \n"), call(r#"{"a":"\ud83d"}"#), foreign.clone()];
-    check(blank, false, Some(json!({"role": "assistant", "content": null, "tool_calls": calls("{}")})));
-    check(vec![opaque.clone(), text("")], false, None);
-    check(vec![opaque, text("a")], false, Some(json!({"role": "assistant", "content": "a", "reasoning": "hm"})));
-    check(vec![foreign, text("a")], false, Some(json!({"role": "assistant", "content": "a"})));
-    let result = Message::ToolResult { id: "x".to_owned(), name: "cmd".to_owned(), content: String::new() };
-    let expected = json!({"role": "tool", "content": "", "name": "cmd", "tool_call_id": "x"});
-    assert_eq!(encoded(&[result], Dialect::default())["messages"][1], expected);
-}
-
 fn payload() -> impl Strategy<Value = String> {
     let names = prop::sample::select(vec![
-        "choices", "delta", "message", "content", "tool_calls", "index", "id", "function", "name", "arguments",
-        "finish_reason", "usage", "error", "reasoning_details", "reasoning", "function_call", "extra_content",
+        "choices",
+        "delta",
+        "message",
+        "content",
+        "tool_calls",
+        "index",
+        "id",
+        "function",
+        "name",
+        "arguments",
+        "finish_reason",
+        "usage",
+        "error",
+        "reasoning_details",
+        "reasoning",
+        "function_call",
+        "extra_content",
     ]);
-    let leaf = prop::sample::select(vec!["null", "0", "-1", "\"\"", "\"x\"", "\"{}\"", "\"\\ud83d\"", "true", "1e9"]);
+    let leaf = prop::sample::select(vec![
+        "null",
+        "0",
+        "-1",
+        "\"\"",
+        "\"x\"",
+        "\"{}\"",
+        "\"\\ud83d\"",
+        "true",
+        "1e9",
+    ]);
     let value = leaf.prop_map(str::to_owned).prop_recursive(6, 40, 4, move |inner| {
         let pair = (names.clone(), inner.clone()).prop_map(|(name, value)| format!("\"{name}\":{value}"));
         prop_oneof![
@@ -451,6 +316,6 @@ proptest! {
         let payloads: Vec<_> = payloads.iter().map(String::as_str).chain(["[DONE]"]).collect();
         let mut reply = Reply::default();
         let _ = run(&[frames(&payloads).as_bytes()], &Limits::default(), &mut reply);
-        encoded(&[Message::Assistant { blocks: reply.blocks }], Dialect::default());
+        requests::encoded(&[Message::Assistant { blocks: reply.blocks }], Dialect::default());
     }
 }
