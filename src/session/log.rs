@@ -12,6 +12,7 @@ use std::{
 
 use rustix::fs::OFlags;
 
+use super::fault;
 use crate::config;
 
 const FILE_MODE: u32 = 0o600;
@@ -118,7 +119,7 @@ impl Log {
         }
         bytes.extend_from_slice(line);
         bytes.push(b'\n');
-        if let Err(error) = faults::before_append().and_then(|()| self.file.write_all(&bytes)) {
+        if let Err(error) = fault::before_append().and_then(|()| self.file.write_all(&bytes)) {
             // A disk that filled up mid-line must not leave half of it; if even this fails, the half
             // counts as torn the next time.
             let _ = self.file.set_len(self.good_len);
@@ -193,29 +194,6 @@ fn lock_holder(file: &File) -> Option<u32> {
         let matches = fields.get(1) == Some(&"FLOCK") && fields.get(5).is_some_and(|f| f.ends_with(&inode));
         if matches { fields.get(4)?.parse().ok() } else { None }
     })
-}
-
-/// Appends that fail on purpose, in builds made for tests.
-mod faults {
-    use std::io;
-
-    #[cfg(not(feature = "fault-injection"))]
-    pub fn before_append() -> io::Result<()> {
-        Ok(())
-    }
-
-    /// Fails the N-th append of the process, counted from 1, and all that follow it up to the M-th:
-    /// `LUCY_FAULT_APPEND=N-M`.
-    #[cfg(feature = "fault-injection")]
-    pub fn before_append() -> io::Result<()> {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let count = 1 + COUNT.fetch_add(1, Ordering::Relaxed);
-        let Ok(range) = std::env::var("LUCY_FAULT_APPEND") else { return Ok(()) };
-        let (first, last) = range.split_once('-').expect("LUCY_FAULT_APPEND is N-M");
-        let failing = first.parse().expect("a number")..=last.parse().expect("a number");
-        if failing.contains(&count) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod catalog;
 mod event;
+mod fault;
 mod history;
 mod key_rules;
 mod log;

@@ -7,6 +7,7 @@ use futures_lite::StreamExt;
 
 use super::{
     event::Progress,
+    fault,
     log::LogError,
     record::{Cause, Failure, Header, Interruption, Phase, Record, ToolResult},
     recorder::Recorder,
@@ -210,6 +211,7 @@ impl Turn<'_> {
     /// Before a tool runs: its call is on disk and has been read by whoever must read it.
     async fn may_start(&mut self) -> Result<Result<(), CancelReason>, Stop> {
         self.recorder.sync()?;
+        fault::before_tool();
         Ok(self.token.or(self.recorder.settled()).await.and_then(|settled| settled))
     }
 

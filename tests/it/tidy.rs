@@ -60,7 +60,8 @@ fn files(src: &Path, room: &str) -> Vec<PathBuf> {
 
 /// The paths after `crate::`, with the entries of `crate::{...}` taken apart one level deep.
 fn imports(text: &str) -> Vec<String> {
-    let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let code: String =
+        text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
         let rest = &code[at + "crate::".len()..];
@@ -92,6 +93,7 @@ fn entries(list: &str) -> Vec<String> {
 
 #[test]
 fn imports_are_read_as_written() {
-    let text = "use crate::{\n    cancel::{self, A},\n    chat::message::B,\n};\nuse crate::shell;\n// crate::not\n";
+    let text =
+        "use crate::{\n    cancel::{self, A},\n    chat::message::B,\n};\nuse crate::shell;\n// crate::not\n";
     assert_eq!(imports(text), ["cancel::", "chat::message::B", "shell"]);
 }
