@@ -55,7 +55,7 @@ enum Stop {
     /// A record could not be written; a result that was observed all the same.
     Storage {
         error: LogError,
-        unsaved: Option<ToolResult>,
+        unsaved: Option<Box<ToolResult>>,
     },
 }
 
@@ -198,7 +198,7 @@ impl Turn<'_> {
             stopped = stopped.or(self.token.reason());
             let result = ToolResult { id: call.id, name: call.name, output };
             if let Err(error) = self.recorder.fact(Record::ToolResult(result.clone())).await {
-                return Err(Stop::Storage { error, unsaved: Some(result) });
+                return Err(Stop::Storage { error, unsaved: Some(Box::new(result)) });
             }
             self.recorder.sync()?;
         }
@@ -279,12 +279,12 @@ fn failed(error: ChatError, text: String) -> (Ending, Interruption) {
     (ending, interruption)
 }
 
-fn unstored(error: &LogError, unsaved: Option<ToolResult>) -> Interruption {
+fn unstored(error: &LogError, unsaved: Option<Box<ToolResult>>) -> Interruption {
     Interruption {
         cause: Cause::Failed { failure: Failure::Storage, message: error.to_string() },
         phase: if unsaved.is_some() { Phase::Cmd } else { Phase::ProviderStream },
         assistant_text: String::new(),
         tool_calls: Vec::new(),
-        tool_results: unsaved.into_iter().collect(),
+        tool_results: unsaved.into_iter().map(|result| *result).collect(),
     }
 }

@@ -34,9 +34,11 @@ pub fn main() -> ExitCode {
 /// A bug must not leave a process behind or a key on the screen.
 fn report_panic(panic: &panic::PanicHookInfo<'_>) {
     shell::kill_all();
-    let what = panic.payload_as_str().unwrap_or("unknown reason");
+    let payload = panic.payload();
+    let what =
+        payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
     let place = panic.location().map(|at| format!(" at {}:{}", at.file(), at.line())).unwrap_or_default();
-    diagnostics::say(&format!("internal error{place}: {what}"));
+    diagnostics::say(&format!("internal error{place}: {}", what.unwrap_or("unknown reason")));
     diagnostics::hint("this is a bug in lucy; the session up to here is saved");
 }
 
@@ -54,7 +56,7 @@ fn run(words: &[OsString]) -> Exit {
         Action::Demo(chat) => with_mode(&chat, |executor| {
             smol::block_on(executor.run(commands::demo::run(executor, chat.extended_events)))
         }),
-        Action::ListSessions => with_home(|home| commands::sessions::list(home)),
+        Action::ListSessions => with_home(commands::sessions::list),
         Action::Context { json } => with_home(|home| commands::context::show(home, json)),
     }
 }
