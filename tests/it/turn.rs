@@ -203,8 +203,11 @@ fn the_call_budget_refuses_the_whole_reply() {
 #[test]
 fn budgets_start_anew_with_each_message() {
     let round = call("cmd", json!({"command": "true"}));
-    let rig = Rig::new().limits("rounds = 1").limits("calls = 1");
-    rig.reply(round.clone()).reply(text("a")).reply(round).reply(text("b")).ask("x").ask("y").run().code(5);
+    let rig = Rig::new().limits("rounds = 1").limits("calls = 1").replies(&round, 2);
+    let finished = rig.ask("x").ask("y").run();
+    finished.code(5);
+    // Each message got its round; without a fresh count the second would have had none.
+    assert_eq!(finished.events_of_type("tool_result").len(), 2);
 }
 
 /// A phase of a turn, a reply that leads into it, and how to see that it is reached.
