@@ -114,8 +114,80 @@ fn a_missing_key_is_reported_before_a_missing_model() {
 }
 
 #[test]
-fn without_a_home_there_is_no_start() {
-    Rig::new().env_without("HOME").run().stdout("").stderr_contains("HOME is not set");
+fn lucy_home_moves_every_path_and_needs_no_home() {
+    let rig = Rig::new().without_config().env_without("HOME").args(["--list-sessions"]);
+    let moved = rig.work().join("moved");
+    let finished = rig.env("LUCY_HOME", moved.to_str().unwrap()).run();
+    finished.success().stdout("");
+    assert!(moved.join("config.toml").exists());
+    assert!(!finished.rig().home().join(".lucy").exists());
+}
+
+#[test]
+fn the_readme_has_the_exit_codes_of_the_help() {
+    let help = run(["--help"]).stdout_text();
+    let table = help.split("Exit codes:").nth(1).expect("a table");
+    let codes: Vec<&str> = table.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(codes, ["0", "1", "2", "3", "4", "5", "129", "130", "134", "143"]);
+    let readme = include_str!("../../README.md");
+    let rows: String = readme.lines().filter(|line| line.starts_with("| ")).collect();
+    for code in codes {
+        assert!(
+            rows.contains(&format!("| {code} |"))
+                || rows.contains(&format!("{code}, "))
+                || rows.contains(&format!(", {code} |")),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn fifty_starts_at_once_find_one_whole_config() {
+    let rig = Rig::new().without_config().args(["--list-sessions"]);
+    let starts: Vec<_> = (0..50).map(|_| rig.command().spawn().expect("it starts")).collect();
+    for mut start in starts {
+        assert!(start.wait().expect("it ends").success());
+    }
+    let files: Vec<_> =
+        std::fs::read_dir(rig.home().join(".lucy")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(files, ["config.toml"]);
+}
+
+#[test]
+fn unknown_keys_are_one_warning_with_file_and_lines() {
+    let finished = Rig::new().llm("temperature = 1").llm("top_p = 1").reply(text("hi")).ask("x").run();
+    finished.code(0);
+    let stderr = finished.stderr_text();
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    assert!(
+        stderr.contains(
+            ".lucy/config.toml: unknown keys ignored: llm.temperature (line 7), llm.top_p (line 8)"
+        ),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn the_context_command_prints_what_is_sent() {
+    let rig = Rig::new()
+        .file("AGENTS.md", "Be brief.\n")
+        .file(".agents/skills/b/SKILL.md", "---\nname: bake\ndescription: Bakes bread\n---\nsecret recipe")
+        .file(".agents/skills/a/SKILL.md", "no frontmatter");
+    let context = rig.args(["context"]).run();
+    context.code(0).stderr_contains("AGENTS.md").stderr_contains("skipped");
+    let json = context.again().args(["context", "--json"]).run();
+    json.code(0).stderr("");
+    let sent = json.again().reply(text("hi")).ask("x").run();
+    let prompt = sent.requests()[0]["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert!(prompt.contains("Be brief.") && prompt.contains("- name: bake"), "{prompt}");
+    assert!(!prompt.contains("recipe"));
+    let rerun = sent.again().args(["context"]).run();
+    assert_eq!(rerun.stdout_text(), format!("{prompt}\n"));
+    let rerun = rerun.again().args(["context", "--json"]).run();
+    let report: serde_json::Value = serde_json::from_str(&rerun.stdout_text()).unwrap();
+    assert_eq!(report["system_prompt"], prompt);
+    let kinds: Vec<_> = report["sources"].as_array().unwrap().iter().map(|s| s["kind"].clone()).collect();
+    assert_eq!(kinds, ["config", "instructions", "skill"]);
 }
 
 #[test]

@@ -2,9 +2,13 @@
 //!
 //! `support` is the rig; each other module is one part of the contract.
 
+mod bars;
 mod cli;
 mod demo;
 mod faults;
+mod golden;
+#[cfg(feature = "fault-injection")]
+mod injected;
 mod input;
 mod secrets;
 mod sessions;

@@ -53,6 +53,11 @@ impl Finished {
         self.status.code()
     }
 
+    /// All of stderr.
+    pub fn stderr_text(&self) -> &str {
+        &self.stderr
+    }
+
     /// Exactly this on stdout.
     #[track_caller]
     pub fn stdout(&self, expected: &str) -> &Self {
@@ -172,7 +177,8 @@ fn events_of(text: &str) -> Vec<Value> {
     text.lines().map(event).collect()
 }
 
-fn normalised(text: &str) -> String {
+/// The text with what differs from run to run named alike.
+pub fn normalised(text: &str) -> String {
     let id = Regex::new(r"\b\d{13}-\d+-\d+\b").expect("a pattern");
     let time = Regex::new(r#""(created_at|updated_at|timestamp)":\d+"#).expect("a pattern");
     time.replace_all(&id.replace_all(text, "SESSION"), "\"$1\":0").into_owned()

@@ -11,7 +11,7 @@ mod replies;
 mod rig;
 mod running;
 
-pub use finished::Finished;
+pub use finished::{Finished, normalised};
 pub use process::is_alive;
 pub use provider::Provider;
 pub use replies::{call, calls, deltas, http, text};

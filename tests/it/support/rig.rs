@@ -34,7 +34,17 @@ pub struct Rig {
     env: BTreeMap<String, Option<String>>,
     args: Vec<String>,
     stdin: Vec<u8>,
-    stdout_closed: bool,
+    stdin_from: Option<Stdio>,
+    stdout: Stdout,
+}
+
+/// Who reads the program's stdout.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stdout {
+    Read,
+    /// A pipe that stays open and fills up.
+    Unread,
+    Closed,
 }
 
 impl Rig {
@@ -57,7 +67,8 @@ impl Rig {
             env: env.map(|(name, value)| (name.into(), Some(value.into()))).into(),
             args: Vec::new(),
             stdin: Vec::new(),
-            stdout_closed: false,
+            stdin_from: None,
+            stdout: Stdout::Read,
         }
     }
 
@@ -135,7 +146,19 @@ impl Rig {
 
     /// Stdout is a pipe that nobody reads any more.
     pub fn stdout_closed(mut self) -> Self {
-        self.stdout_closed = true;
+        self.stdout = Stdout::Closed;
+        self
+    }
+
+    /// Stdout is a pipe that stays open and that nobody reads.
+    pub fn stdout_unread(mut self) -> Self {
+        self.stdout = Stdout::Unread;
+        self
+    }
+
+    /// Stdin is this instead of a pipe.
+    pub fn stdin_from(mut self, stdin: Stdio) -> Self {
+        self.stdin_from = Some(stdin);
         self
     }
 
@@ -166,6 +189,10 @@ impl Rig {
         self.args(["--session", id])
     }
 
+    pub(super) fn is_stdout_read(&self) -> bool {
+        self.stdout != Stdout::Unread
+    }
+
     /// The temporary HOME.
     pub fn home(&self) -> PathBuf {
         self.root.path().join("home")
@@ -188,7 +215,8 @@ impl Rig {
         self.script = None;
         self.args.clear();
         self.stdin.clear();
-        self.stdout_closed = false;
+        self.stdin_from = None;
+        self.stdout = Stdout::Read;
         self
     }
 
@@ -222,10 +250,13 @@ impl Rig {
         command
     }
 
-    fn piped(&self) -> Command {
+    fn piped(&mut self) -> Command {
         let mut command = self.command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if self.stdout_closed {
+        command
+            .stdin(self.stdin_from.take().unwrap_or_else(Stdio::piped))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if self.stdout == Stdout::Closed {
             let (reader, writer) = std::io::pipe().expect("a pipe");
             drop(reader);
             command.stdout(writer);

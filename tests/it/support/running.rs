@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -25,6 +25,8 @@ pub struct Running {
     child: Child,
     stdin: Option<JoinHandle<ChildStdin>>,
     lines: Option<Receiver<Vec<u8>>>,
+    /// Stdout, when nobody is to read it.
+    unread: Option<ChildStdout>,
     stdout: Vec<u8>,
     stderr: Option<JoinHandle<Vec<u8>>>,
     rest: Option<(Rig, Provider)>,
@@ -35,14 +37,18 @@ impl Running {
         let mut child = command.spawn().expect("the program starts");
         // Our copy of a closed stdout has to go, or the program would never see it closed.
         drop(command);
-        let mut pipe = child.stdin.take().expect("a pipe");
         // In a thread of its own, since the program may stop reading while it writes.
-        let stdin = thread::spawn(move || {
-            // It may have ended already; the test will see that.
-            let _ = pipe.write_all(&stdin);
-            pipe
+        let stdin = child.stdin.take().map(|mut pipe| {
+            thread::spawn(move || {
+                // It may have ended already; the test will see that.
+                let _ = pipe.write_all(&stdin);
+                pipe
+            })
         });
-        let lines = child.stdout.take().map(read_lines);
+        let (lines, unread) = match child.stdout.take() {
+            Some(stdout) if rig.is_stdout_read() => (Some(read_lines(stdout)), None),
+            stdout => (None, stdout),
+        };
         let mut errors = child.stderr.take().expect("a pipe");
         let stderr = thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -50,7 +56,7 @@ impl Running {
             bytes
         });
         let rest = Some((rig, provider));
-        Self { child, stdin: Some(stdin), lines, stdout: Vec::new(), stderr: Some(stderr), rest }
+        Self { child, stdin, lines, unread, stdout: Vec::new(), stderr: Some(stderr), rest }
     }
 
     /// Writes one line to stdin.
@@ -58,6 +64,27 @@ impl Running {
         let mut pipe = self.stdin.take().expect("stdin is open").join().expect("what was asked before");
         pipe.write_all(format!("{line}\n").as_bytes()).expect("the program reads");
         self.stdin = Some(thread::spawn(move || pipe));
+    }
+
+    /// Writes much, in the background: the program may not take it at once.
+    pub fn write_detached(&mut self, bytes: String) {
+        let before = self.stdin.take().expect("stdin is open");
+        self.stdin = Some(thread::spawn(move || {
+            let mut pipe = before.join().expect("what was asked before");
+            pipe.write_all(bytes.as_bytes()).expect("the program reads");
+            pipe
+        }));
+    }
+
+    /// Bytes that wait in a stdout that nobody reads.
+    pub fn unread_bytes(&self) -> u64 {
+        let pipe = self.unread.as_ref().expect("stdout is not read");
+        rustix::io::ioctl_fionread(pipe).expect("a pipe")
+    }
+
+    /// What was there before the start.
+    pub fn rig(&self) -> &Rig {
+        &self.rest.as_ref().expect("it runs").0
     }
 
     /// Writes one message record.
