@@ -8,7 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::script::Protocol;
+/// The provider protocols a script can speak.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+pub enum Protocol {
+    /// OpenAI Chat Completions.
+    #[default]
+    #[serde(rename = "openai-chat")]
+    ChatCompletions,
+    /// OpenAI Responses.
+    #[serde(rename = "openai-responses")]
+    Responses,
+    /// Anthropic Messages.
+    #[serde(rename = "anthropic")]
+    Messages,
+}
 
 /// One finding.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]

@@ -16,11 +16,11 @@ mod send;
 mod server;
 mod template;
 
-pub use audit::AuditCode;
+pub use audit::{AuditCode, Protocol};
 pub use completion::Completion;
 pub use predicate::{Check, Kind, Pattern, Predicate, Range, SomeOf};
 pub use script::{
-    After, Case, Chunk, Coding, Encode, EncodeWhen, Fields, Framing, Guard, Protocol, Reply, ScriptError,
+    After, Case, Chunk, Coding, Encode, EncodeWhen, Fields, Framing, Guard, Reply, ScriptError,
 };
 pub use server::{Answers, Exchange, RequestLog, Server};
 

@@ -13,10 +13,7 @@ use smol::{
     net::TcpStream,
 };
 
-use super::{
-    audit::{AuditCode, Audited, audit, replace_lone_surrogates},
-    script::Protocol,
-};
+use super::audit::{AuditCode, Audited, Protocol, audit, replace_lone_surrogates};
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 * 1024;

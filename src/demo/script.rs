@@ -13,7 +13,7 @@ use serde::{
 };
 
 use super::{
-    audit::AuditCode,
+    audit::{AuditCode, Protocol},
     predicate::{Pattern, Predicate},
 };
 
@@ -39,21 +39,6 @@ pub struct Case {
     /// What happens when the list is used up.
     #[serde(default)]
     pub after: After,
-}
-
-/// The provider protocols a script can speak.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-pub enum Protocol {
-    /// OpenAI Chat Completions.
-    #[default]
-    #[serde(rename = "openai-chat")]
-    ChatCompletions,
-    /// OpenAI Responses.
-    #[serde(rename = "openai-responses")]
-    Responses,
-    /// Anthropic Messages.
-    #[serde(rename = "anthropic")]
-    Messages,
 }
 
 /// A reply with the condition under which it goes out.

@@ -21,9 +21,9 @@ use smol::{
 
 use super::{
     assistant,
-    audit::AuditCode,
+    audit::{AuditCode, Protocol},
     request::{Reader, Request},
-    script::{After, Case, Protocol, Reply},
+    script::{After, Case, Reply},
     send::send,
 };
 

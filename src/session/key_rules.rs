@@ -1,6 +1,7 @@
 //! Keys that could not be redacted without breaking the output are refused at start (contract section 8).
 
-use super::redact::MARKER;
+/// Stands where a key stood.
+pub const MARKER: &str = "[REDACTED]";
 
 /// Names inside our JSON objects. They are never rewritten, and no key may be part of one.
 pub const SCHEMA_NAMES: &[&str] = &[

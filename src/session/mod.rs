@@ -24,9 +24,9 @@ mod turn;
 
 pub use catalog::list;
 pub use event::{Event, Progress};
+pub use key_rules::MARKER;
 pub use record::{Cause, Record};
 pub use recorder::Delivery;
-pub use redact::MARKER;
 pub use run::Input;
 pub use store::{OpenError, OpenErrorKind, Opened, create, resume, secrets_for, without_key};
 

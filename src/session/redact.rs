@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{
     event::{Event, Progress},
-    key_rules::SCHEMA_NAMES,
+    key_rules::{MARKER, SCHEMA_NAMES},
     record::{Cause, Interruption, Record, ToolResult},
 };
 use crate::{
@@ -23,8 +23,6 @@ use crate::{
     tools::ToolOutput,
 };
 
-/// Stands where a key stood.
-pub const MARKER: &str = "[REDACTED]";
 /// What malformed arguments become in history and output (published).
 const EMPTY_ARGUMENTS: &str = "{}";
 
