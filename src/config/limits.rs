@@ -55,6 +55,8 @@ pub struct Limits {
     pub input: Limit,
     /// How long one command may run.
     pub command_timeout: Duration,
+    /// How long a command's output may take to end after its shell did.
+    pub capture_grace: Duration,
 }
 
 /// `[limits]` as written in config.toml: whole numbers, all optional, none zero.
@@ -75,6 +77,7 @@ pub struct LimitsTable {
     capture_kib: Option<u32>,
     input_mib: Option<u32>,
     command_timeout_secs: Option<u32>,
+    capture_grace_ms: Option<u32>,
 }
 
 impl Default for Limits {
@@ -95,6 +98,7 @@ impl Limits {
                 .ok_or(setting),
         };
         let timeout = limit("command_timeout_secs", table.command_timeout_secs, 600, 1)?;
+        let grace = limit("capture_grace_ms", table.capture_grace_ms, 100, 1)?;
         Ok(Self {
             sse_line: limit("sse_line_kib", table.sse_line_kib, 64, KIB)?,
             sse_event: limit("sse_event_kib", table.sse_event_kib, 1024, KIB)?,
@@ -110,6 +114,7 @@ impl Limits {
             capture: limit("capture_kib", table.capture_kib, 64, KIB)?,
             input: limit("input_mib", table.input_mib, 16, MIB)?,
             command_timeout: Duration::from_secs(timeout.max as u64),
+            capture_grace: Duration::from_millis(grace.max as u64),
         })
     }
 }
@@ -128,6 +133,7 @@ mod tests {
         assert_eq!(limits.stream.max, 8_388_608);
         assert_eq!((limits.rounds.max, limits.calls.max), (32, 64));
         assert_eq!(limits.command_timeout, Duration::from_secs(600));
+        assert_eq!(limits.capture_grace, Duration::from_millis(100));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! them. Knows no terminal, no stdin and no stdout. Read `event`, then `turn`.
 
 mod catalog;
+mod credentials;
 mod event;
 mod fault;
 mod history;
@@ -23,12 +24,13 @@ mod tests;
 mod turn;
 
 pub use catalog::list;
+pub use credentials::{secrets_for, without_key};
 pub use event::{Event, Progress};
 pub use key_rules::MARKER;
 pub use record::{Cause, Record};
 pub use recorder::Delivery;
 pub use run::Input;
-pub use store::{OpenError, OpenErrorKind, Opened, create, resume, secrets_for, without_key};
+pub use store::{OpenError, OpenErrorKind, Opened, create, resume};
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

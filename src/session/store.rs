@@ -4,7 +4,6 @@
 //! of them passed.
 
 use std::{
-    cell::RefCell,
     env,
     path::{Path, PathBuf},
     process,
@@ -13,6 +12,7 @@ use std::{
 use async_channel::Receiver;
 
 use super::{
+    credentials::{key_from_env, redactor, secrets_for},
     history::History,
     key_rules::check_key,
     log::{Log, LogError, Tail},
@@ -116,7 +116,7 @@ pub fn create(
 ) -> Result<Opened, OpenError> {
     let Settings { system_prompt, llm, limits } = settings;
     llm.check_endpoint()?;
-    let key = given_key.map_or_else(|| key_from_env(&llm.api_key_env), Ok)?;
+    let key = given_key.map_or_else(|| required_key(&llm.api_key_env), Ok)?;
     protect(&key);
     check(&key)?;
     llm.check_model()?;
@@ -150,19 +150,13 @@ pub fn resume(home: &Home, id: &str, protect: impl Fn(&Secret)) -> Result<Opened
     }
     let mut log = Log::open(&home.sessions(), id)?;
     let mut history = History::default();
-    let key = RefCell::new(None);
     let secrets = |header: &Header| {
-        let found = key_from_env(&header.api_key_env);
-        let bytes = found.as_ref().map(|key| key.expose().as_bytes().to_vec()).ok();
-        if let Ok(key) = &found {
-            protect(key);
-        }
-        key.replace(Some(found));
-        bytes.into_iter().collect()
+        key_from_env(&header.api_key_env).iter().for_each(&protect);
+        secrets_for(header, None)
     };
     let source = log.reader().map_err(ReadError::Io)?;
     let found = reader::read(source, id, secrets, |record| history.apply(&record))?;
-    let key = key.into_inner().unwrap_or_else(|| Err(missing_key()))?;
+    let key = required_key(&found.header.api_key_env)?;
     check(&key)?;
     log.set_tail(found.tail);
     let mut warnings = damage(&found);
@@ -185,49 +179,17 @@ pub fn resume(home: &Home, id: &str, protect: impl Fn(&Secret)) -> Result<Opened
     Ok(Opened { session: Session { engine, recorder, resumed: true, warnings }, events })
 }
 
-/// The key that must not be in a session file with this header, if it is set: for listing.
-pub fn secrets_for(header: &Header, configured_env: Option<&str>) -> Vec<Vec<u8>> {
-    let names = [Some(header.api_key_env.as_str()), configured_env];
-    names
-        .into_iter()
-        .flatten()
-        .filter_map(|name| key_from_env(name).ok())
-        .map(|key| key.expose().as_bytes().to_vec())
-        .collect()
-}
-
-/// `text` as a session of `llm` would send it: without the key, if there is one.
-pub fn without_key(llm: &Llm, text: &str) -> String {
-    match key_from_env(&llm.api_key_env) {
-        Ok(key) => redactor(&key, llm).text(text).into_owned(),
-        Err(_) => text.to_owned(),
-    }
-}
-
-fn missing_key() -> OpenError {
-    OpenError::new(OpenErrorKind::Credentials, "missing provider API key")
-        .hint("export the variable that api_key_env names; without a key, try: lucy demo")
-}
-
-/// Unset, empty and not UTF-8 are all no key.
-fn key_from_env(name: &str) -> Result<Secret, OpenError> {
-    // A name with `=` or NUL cannot be a variable's.
-    let value = if name.contains(['=', '\0']) { None } else { env::var(name).ok() };
-    value.filter(|value| !value.is_empty()).map(Secret::new).ok_or_else(missing_key)
+/// The key that `name` holds, or the published complaint, which never names the variable.
+fn required_key(name: &str) -> Result<Secret, OpenError> {
+    key_from_env(name).ok_or_else(|| {
+        OpenError::new(OpenErrorKind::Credentials, "missing provider API key")
+            .hint("export the variable that api_key_env names; without a key, try: lucy demo")
+    })
 }
 
 fn check(key: &Secret) -> Result<(), OpenError> {
     check_key(key.expose(), ToolSet::descriptions())
         .map_err(|refused| OpenError::new(OpenErrorKind::Credentials, refused.message).hint(refused.hint))
-}
-
-/// The key, and the values of extra headers whose names say that they are credentials.
-fn redactor(key: &Secret, llm: &Llm) -> Redactor {
-    const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "auth", "cookie"];
-    let is_secret = |name: &str| SECRET_WORDS.iter().any(|word| name.to_ascii_lowercase().contains(word));
-    let headers =
-        llm.extra_headers.iter().filter(|(name, value)| is_secret(name) && value.expose().len() >= 8);
-    Redactor::new([key.clone()].into_iter().chain(headers.map(|(_, value)| value.clone())).collect())
 }
 
 fn http_model(llm: &Llm, key: &Secret, limits: &Limits) -> Result<Box<HttpModel>, OpenError> {
@@ -242,6 +204,7 @@ fn toolset(header: &Header, cwd: PathBuf, limits: &Limits, redactor: &Redactor) 
         cwd,
         removed_env: header.api_key_env.clone(),
         timeout: limits.command_timeout,
+        grace: limits.capture_grace,
         capture: limits.capture,
         secrets: redactor.secrets().to_vec(),
     })

@@ -25,8 +25,8 @@ use crate::{
     config::{Limit, Secret},
 };
 
-/// How long the readers, or a killed shell, may take once it is over (README: "bounded 100 ms grace").
-const GRACE: Duration = Duration::from_millis(100);
+/// How long a killed shell may take to be reaped.
+const REAP: Duration = Duration::from_millis(100);
 /// How long a group may tidy up between TERM and KILL.
 const TERM_GRACE: Duration = Duration::from_millis(50);
 
@@ -37,6 +37,8 @@ pub struct Shell {
     /// The variable that holds the key; the only one that commands do not inherit.
     pub removed_env: String,
     pub timeout: Duration,
+    /// How long output may take to end once the shell has (README: "bounded 100 ms grace").
+    pub grace: Duration,
     /// Bytes kept of each output stream.
     pub capture: Limit,
     /// No output cut by us ends in a piece of these.
@@ -72,7 +74,7 @@ impl Shell {
             },
             async {
                 let Err(_) = over.recv().await;
-                Timer::after(GRACE).await;
+                Timer::after(self.grace).await;
             },
         );
         let (ending, ()) = future::zip(wait, read).await;
@@ -157,7 +159,7 @@ impl Job {
         let reaped = async {
             let _ = self.child.status().await;
         };
-        future::or(reaped, elapsed(GRACE)).await;
+        future::or(reaped, elapsed(REAP)).await;
     }
 }
 

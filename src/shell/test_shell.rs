@@ -16,6 +16,7 @@ pub fn shell_in(cwd: &Path) -> Shell {
         cwd: cwd.to_owned(),
         removed_env: "CARGO_PKG_NAME".into(),
         timeout: limits.command_timeout,
+        grace: limits.capture_grace,
         capture: limits.capture,
         secrets: Vec::new(),
     }

@@ -44,7 +44,6 @@ fn report_panic(panic: &panic::PanicHookInfo<'_>) {
 
 fn run(words: &[OsString]) -> Exit {
     let action = match args::parse(words) {
-        Ok(Action::Print(text)) => return commands::print(&text),
         Ok(action) => action,
         Err(message) => return refuse(message, Some("see lucy --help"), Exit::Usage),
     };

@@ -1,7 +1,7 @@
 //! `--list-sessions`: metadata of the sound session files as JSONL.
 
 use super::{
-    super::{diagnostics, exit::Exit},
+    super::{diagnostics, exit::Exit, refuse},
     print_with,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 /// config.toml that cannot be read stops nothing.
 pub fn list(home: &Home) -> Exit {
     if let Err(error) = config::bootstrap(home) {
-        return super::super::refuse(&error.to_string(), error.hint_text(), Exit::Usage);
+        return refuse(&error.to_string(), error.hint_text(), Exit::Usage);
     }
     let configured = config::load(home).ok().map(|(settings, _)| settings.llm.api_key_env);
     let listing =
@@ -21,7 +21,7 @@ pub fn list(home: &Home) -> Exit {
     let listing = match listing {
         Ok(listing) => listing,
         Err(error) => {
-            return super::super::refuse("unable to list sessions", Some(&error.to_string()), Exit::Failed);
+            return refuse("unable to list sessions", Some(&error.to_string()), Exit::Failed);
         }
     };
     if listing.left_out > 0 {
