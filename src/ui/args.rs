@@ -255,7 +255,9 @@ mod tests {
         check_error("-- word", "unknown argument");
         check_error("demo word", "unknown argument");
         check_error("demo --session x", "unknown argument");
-        for line in ["schema", "schema nothing", "schema events events", "schema events --jsonl", "schema --bogus"] {
+        for line in
+            ["schema", "schema nothing", "schema events events", "schema events --jsonl", "schema --bogus"]
+        {
             check_error(line, "unknown argument");
         }
         check_error("--session", "--session requires an id");
