@@ -72,6 +72,47 @@ fn every_kind_of_line_has_an_example() {
     }
 }
 
+/// The schema lists the fields in the order in which they are written.
+#[test]
+fn fields_come_in_the_order_of_the_schema() {
+    let golden = [include_str!("fixtures/events.jsonl"), include_str!("fixtures/records.jsonl")];
+    for (form, tag, golden) in [(Form::Events, "type", golden[0]), (Form::Session, "record", golden[1])] {
+        let schema = form.schema();
+        for line in golden.lines().chain(examples(PROTOCOL, form)) {
+            let value: Value = serde_json::from_str(line).unwrap();
+            let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            let check = |value: &Value, def: &str| {
+                let mut ordered = fields(&schema["$defs"][def]["properties"]);
+                ordered.retain(|field| value.get(field).is_some());
+                assert_eq!(fields(value), ordered, "{line}");
+            };
+            check(&value, value[tag].as_str().unwrap());
+            if let Some(result) = value.get("result") {
+                check(result, "result");
+            }
+            if let Some(role) = value["message"]["role"].as_str() {
+                check(&value["message"], role);
+            }
+        }
+    }
+}
+
+/// The texts that the page calls literal are those of the program.
+#[test]
+fn the_page_has_the_texts_of_the_program() {
+    let sources = [
+        include_str!("../../src/ui/input.rs"),
+        include_str!("../../src/tools/cmd.rs"),
+        include_str!("../../src/shell/runner.rs"),
+        include_str!("../../src/shell/output.rs"),
+    ];
+    let quoted = PROTOCOL.lines().filter_map(|line| line.strip_prefix("| `")?.split("` |").next());
+    let texts: Vec<_> = quoted.filter(|text| text.contains(' ') && !text.contains([',', '('])).collect();
+    let mut missing = texts.clone();
+    missing.retain(|text| !sources.iter().any(|source| source.contains(&format!("\"{text}\""))));
+    assert_eq!((missing, texts.len()), (vec!["unknown tool: NAME"], 11));
+}
+
 #[track_caller]
 fn wrong(form: Form, lines: &[&str]) {
     for line in lines {
