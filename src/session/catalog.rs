@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     reader::{self, Found, ReadError},
-    record::{Header, Record},
+    record::{Header, Record, is_session_id},
 };
 
 /// Characters of a message that a summary keeps (published).
@@ -50,7 +50,8 @@ pub fn list(dir: &Path, secrets: impl Fn(&Header) -> Vec<Vec<u8>>) -> io::Result
         let entry = entry?;
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) else { continue };
-        if !entry.file_type()?.is_file() {
+        // What `--session` would refuse is no session.
+        if !is_session_id(id) || !entry.file_type()?.is_file() {
             continue;
         }
         match summarize(&entry.path(), id, &secrets) {

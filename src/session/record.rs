@@ -24,6 +24,11 @@ pub struct Header {
     pub effort: Option<String>,
 }
 
+/// Whether `id` can name a session: it becomes a file's name, so it holds no path.
+pub fn is_session_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
 /// One fact. It is appended to the log before anyone sees it and before its tool runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {

@@ -18,7 +18,7 @@ use super::{
     log::{Log, LogError, Tail},
     lucy_log, reader,
     reader::{Found, ReadError},
-    record::Header,
+    record::{Header, is_session_id},
     recorder::{Delivery, Recorder},
     redact::Redactor,
     run::Session,
@@ -145,7 +145,7 @@ pub fn create(
 /// Continues session `id` from its snapshot. Only bounds and timeouts are today's; a config.toml that
 /// cannot be read costs one warning (contract section 0).
 pub fn resume(home: &Home, id: &str, protect: impl Fn(&Secret)) -> Result<Opened, OpenError> {
-    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
+    if !is_session_id(id) {
         return Err(OpenError::new(OpenErrorKind::Session, "session id contains invalid characters"));
     }
     let mut log = Log::open(&home.sessions(), id)?;

@@ -5,9 +5,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, error::ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::EnumValueParser, error::ErrorKind};
 
-use super::exit::Exit;
+use super::{commands::schema::Schema, exit::Exit};
 
 /// What the person asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Action {
     },
     /// Chat with the scripted provider.
     Demo(Chat),
+    /// Print the form of a kind of line.
+    Schema(Schema),
     /// Text for stdout.
     Print(String),
 }
@@ -66,13 +68,17 @@ fn first_problem(words: &[OsString]) -> Result<Action, &'static str> {
             }
             Err(error) => match printed(&error) {
                 Some(text) => return Ok(text),
-                // Its value is the next word.
-                None if end < words.len() && words_so_far.last().is_some_and(|word| word == "--session") => {}
+                None if end < words.len() && needs_next(words_so_far) => {}
                 None => return Err(message(words_so_far)),
             },
         }
     }
     Err("unknown argument")
+}
+
+/// Whether the last word is whole only with the one after it.
+fn needs_next(words: &[OsString]) -> bool {
+    words.last().is_some_and(|word| word == "--session" || word == "schema")
 }
 
 /// The text of `--help` or `--version`, which clap reports as an error.
@@ -131,6 +137,9 @@ impl Flags {
 fn action(matches: &ArgMatches) -> Action {
     match matches.subcommand() {
         Some(("context", inner)) => Action::Context { json: inner.get_flag("json") },
+        Some(("schema", inner)) => {
+            Action::Schema(*inner.get_one("name").expect("clap refuses a line without it"))
+        }
         Some((_, inner)) => Action::Demo(chat(inner)),
         None if matches.contains_id("list-sessions") => Action::ListSessions,
         None => Action::Chat(chat(matches)),
@@ -156,7 +165,7 @@ fn definition() -> Command {
     Command::new("lucy")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A small local agent: a chat over one model and one shell tool.")
-        .override_usage("lucy [--jsonl|--tui] [--session <ID>] [--list-sessions]\n       lucy context [--json]\n       lucy demo [--jsonl]")
+        .override_usage("lucy [--jsonl|--tui] [--session <ID>] [--list-sessions]\n       lucy context [--json]\n       lucy demo [--jsonl]\n       lucy schema events|session|input")
         .after_help(format!(
             "With a terminal on stdin and stdout Lucy chats on the screen, otherwise it speaks JSONL.\n\
              Settings: ~/.lucy/config.toml (LUCY_HOME moves the folder).\n\n{}",
@@ -182,6 +191,11 @@ fn definition() -> Command {
             Command::new("demo")
                 .about("Try Lucy on a scripted provider inside the program: no key, no network, nothing kept")
                 .args(chat_args()),
+        )
+        .subcommand(
+            Command::new("schema")
+                .about("Print the JSON Schema of a line of stdout, of a session file, or of stdin")
+                .arg(Arg::new("name").required(true).value_parser(EnumValueParser::<Schema>::new())),
         )
 }
 
@@ -229,6 +243,7 @@ mod tests {
         check_chat("--session --jsonl", None, Some("--jsonl"));
         assert_eq!(of("--list-sessions --jsonl"), Ok(Action::ListSessions));
         assert_eq!(of("context --json"), Ok(Action::Context { json: true }));
+        assert_eq!(of("schema input"), Ok(Action::Schema(Schema::Input)));
         let demo = Chat { mode: Some(Mode::Jsonl), session: None, extended_events: true };
         assert_eq!(of("demo --jsonl --extended-events"), Ok(Action::Demo(demo)));
     }
@@ -240,6 +255,11 @@ mod tests {
         check_error("-- word", "unknown argument");
         check_error("demo word", "unknown argument");
         check_error("demo --session x", "unknown argument");
+        for line in
+            ["schema", "schema nothing", "schema events events", "schema events --jsonl", "schema --bogus"]
+        {
+            check_error(line, "unknown argument");
+        }
         check_error("--session", "--session requires an id");
         check_error("--jsonl --session", "--session requires an id");
         check_error("--session a --session b", "--session cannot be combined or repeated");
@@ -258,7 +278,7 @@ mod tests {
 
     #[test]
     fn help_and_version_are_text() {
-        for line in ["--help", "-h", "--jsonl --help", "--help --bogus", "--version", "-V"] {
+        for line in ["--help", "-h", "--jsonl --help", "--help --bogus", "schema --help", "--version", "-V"] {
             assert!(matches!(of(line), Ok(Action::Print(_))), "{line}");
         }
         assert_eq!(of("--version"), Ok(Action::Print(format!("lucy {}\n", env!("CARGO_PKG_VERSION")))));
@@ -268,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_words_panic(words in proptest::collection::vec("(--session|--jsonl|--tui|--list-sessions|--help|--|-x|demo|context|[a-z=-]{0,6})", 0..6)) {
+        fn no_words_panic(words in proptest::collection::vec("(--session|--jsonl|--tui|--list-sessions|--help|--|-x|demo|context|schema|events|[a-z=-]{0,6})", 0..6)) {
             let _ = parse(&words.into_iter().map(OsString::from).collect::<Vec<_>>());
         }
     }

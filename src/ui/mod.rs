@@ -57,6 +57,7 @@ fn run(words: &[OsString]) -> Exit {
         }),
         Action::ListSessions => with_home(commands::sessions::list),
         Action::Context { json } => with_home(|home| commands::context::show(home, json)),
+        Action::Schema(schema) => commands::schema::show(schema),
     }
 }
 

@@ -201,6 +201,15 @@ fn listing_cuts_long_previews_and_leaves_damaged_files_out() {
 }
 
 #[test]
+fn listing_names_nothing_that_cannot_be_resumed() {
+    let named = |id: &str| HEADER.replace(ID, id);
+    let rig = with_session("").session_file("a b", &named("a b")).session_file("n\u{f6}", &named("n\u{f6}"));
+    let finished = list(rig);
+    finished.success();
+    assert_eq!(finished.events_of_type("session_metadata").len(), 1);
+}
+
+#[test]
 fn listing_is_newest_first() {
     let session = |id: &str, at: u64| {
         let header =

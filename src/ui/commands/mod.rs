@@ -2,6 +2,7 @@
 
 pub mod context;
 pub mod demo;
+pub mod schema;
 pub mod sessions;
 
 use std::io::{self, Write};

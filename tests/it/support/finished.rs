@@ -2,6 +2,7 @@
 //!
 //! Checks return the same value, so that they chain. Session ids become `SESSION` and times 0 before
 //! anything is compared; adjacent text deltas count as one, since redaction may cut them anew.
+//! Every line it wrote is held against its schema.
 
 use std::{fs, os::unix::process::ExitStatusExt, path::PathBuf, process::ExitStatus};
 
@@ -9,7 +10,7 @@ use lucy::demo::{Exchange, RequestLog};
 use regex_lite::Regex;
 use serde_json::Value;
 
-use super::rig::Rig;
+use super::{Form, rig::Rig};
 
 /// The end of a run.
 pub struct Finished {
@@ -29,7 +30,18 @@ impl Finished {
         log: &RequestLog,
     ) -> Self {
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-        Self { status, stdout, stderr, rig, exchanges: log.exchanges() }
+        let finished = Self { status, stdout, stderr, rig, exchanges: log.exchanges() };
+        finished.check_forms();
+        finished
+    }
+
+    fn check_forms(&self) {
+        if self.rig.writes_events() {
+            Form::Events.check_lines(&self.stdout, &[]);
+        }
+        for file in self.session_files() {
+            Form::Session.check_lines(&fs::read(file).expect("a session file"), &self.rig.handmade);
+        }
     }
 
     /// Exit code 0 and nothing on stderr.

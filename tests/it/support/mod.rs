@@ -10,6 +10,7 @@ mod provider;
 mod replies;
 mod rig;
 mod running;
+mod schema;
 
 pub use finished::{Finished, normalised};
 pub use process::is_alive;
@@ -17,3 +18,4 @@ pub use provider::Provider;
 pub use replies::{call, calls, deltas, http, text};
 pub use rig::{KEY, Rig};
 pub use running::Running;
+pub use schema::{FORMS, Form, Reading, complaint_about_schema};

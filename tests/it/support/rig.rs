@@ -36,6 +36,8 @@ pub struct Rig {
     stdin: Vec<u8>,
     stdin_from: Option<Stdio>,
     stdout: Stdout,
+    /// Lines of session files that no program wrote.
+    pub(super) handmade: Vec<String>,
 }
 
 /// Who reads the program's stdout.
@@ -69,6 +71,7 @@ impl Rig {
             stdin: Vec::new(),
             stdin_from: None,
             stdout: Stdout::Read,
+            handmade: Vec::new(),
         }
     }
 
@@ -172,21 +175,26 @@ impl Rig {
 
     /// A session file that an earlier run might have left; `{base_url}` stands for the provider's
     /// and `{cwd}` for the working directory.
-    pub fn session_file(self, id: &str, lines: &str) -> Self {
+    pub fn session_file(mut self, id: &str, lines: &str) -> Self {
         let dir = self.home().join(".lucy/sessions");
         private_dir(dir.parent().expect("a parent"));
         private_dir(&dir);
-        let lines = lines.replace("{base_url}", &self.base_url());
-        private_file(
-            &dir.join(format!("{id}.jsonl")),
-            &lines.replace("{cwd}", &self.work().to_string_lossy()),
-        );
+        let lines =
+            lines.replace("{base_url}", &self.base_url()).replace("{cwd}", &self.work().to_string_lossy());
+        private_file(&dir.join(format!("{id}.jsonl")), &lines);
+        self.handmade.extend(lines.lines().map(str::to_string));
         self
     }
 
     /// Starts with this session instead of a new one.
     pub fn resume(self, id: &str) -> Self {
         self.args(["--session", id])
+    }
+
+    /// Whether stdout is for events: not with what prints text.
+    pub(super) fn writes_events(&self) -> bool {
+        let texts = ["--help", "-h", "--version", "-V", "context", "schema"];
+        !self.args.iter().any(|arg| texts.contains(&arg.as_str()))
     }
 
     pub(super) fn is_stdout_read(&self) -> bool {

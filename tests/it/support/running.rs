@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{finished::Finished, process, provider::Provider, rig::Rig};
+use super::{Form, finished::Finished, process, provider::Provider, rig::Rig};
 
 /// For one event.
 const EVENT_WAIT: Duration = Duration::from_secs(10);
@@ -110,9 +110,8 @@ impl Running {
         match lines.recv_timeout(EVENT_WAIT) {
             Ok(line) => {
                 self.stdout.extend_from_slice(&line);
-                serde_json::from_slice(&line).unwrap_or_else(|error| {
-                    panic!("not an event ({error}): {}", String::from_utf8_lossy(&line))
-                })
+                Form::Events.check(&line);
+                serde_json::from_slice(&line).expect("JSON, as just checked")
             }
             Err(RecvTimeoutError::Timeout) => {
                 panic!("no event within {EVENT_WAIT:?}, so far:\n{}", self.so_far())
