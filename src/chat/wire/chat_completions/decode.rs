@@ -11,7 +11,7 @@ use super::{
         calls::{Calls, Fragment},
         json,
     },
-    EXTRA_CONTENT,
+    EXTRA_CONTENT, plain,
     reasoning::Reasoning,
 };
 use crate::{
@@ -69,6 +69,14 @@ impl super::super::Decoder for Decoder {
         if data == "[DONE]" {
             self.progress = Progress::Done;
             return Ok(None);
+        }
+        // Only a stream that says `error`, or a torn surrogate pair, needs more than the text.
+        if !self.marked
+            && frame.event != "error"
+            && let Some(text) = plain::text(data)
+        {
+            self.began = true;
+            return self.text(text.into_owned(), reply);
         }
         let Some((mut chunk, marked)) = json::parse(data).or_else(|| plain_error(frame)) else {
             return Err(ChatError::new(ChatErrorKind::Stream, "provider sent malformed SSE data").into());

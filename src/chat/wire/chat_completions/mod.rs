@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod plain;
 mod reasoning;
 #[cfg(test)]
 mod tests;
