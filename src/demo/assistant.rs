@@ -29,7 +29,8 @@ const MARKDOWN: &str = "# A sample\n\nSome *emphasis*, some **strong words** and
     1. A first item\n2. A second one\n   - with a nested point\n\n\
     > A quotation, which is a little longer so that it has to wrap on a narrow screen.\n\n\
     ```rust\nfn main() {\n    println!(\"hello\");\n}\n```\n\n\
-    | name | size |\n|---|---:|\n| one | 1 |\n| two | 22 |\n\nAnd [a link](https://example.com/).\n";
+    | name | size |\n|---|---:|\n| one | 1 |\n| two | 22 |\n\n\
+    中文、日本語、한국어: wide. 🙂 👩‍👩‍👧 🇺🇳: wider still. And [a link](https://example.com/).\n";
 
 /// What a message asks for.
 #[derive(Debug, PartialEq, Eq)]

@@ -117,8 +117,8 @@ pub fn create(
     let Settings { system_prompt, llm, limits } = settings;
     llm.check_endpoint()?;
     let key = given_key.map_or_else(|| required_key(&llm.api_key_env), Ok)?;
-    protect(&key);
     check(&key)?;
+    protect(&key);
     llm.check_model()?;
     let redactor = redactor(&key, &llm);
     let model = http_model(&llm, &key, &limits)?;
@@ -144,20 +144,18 @@ pub fn create(
 
 /// Continues session `id` from its snapshot. Only bounds and timeouts are today's; a config.toml that
 /// cannot be read costs one warning (contract section 0).
-pub fn resume(home: &Home, id: &str, protect: impl Fn(&Secret)) -> Result<Opened, OpenError> {
+pub fn resume(home: &Home, id: &str, protect: impl FnOnce(&Secret)) -> Result<Opened, OpenError> {
     if !is_session_id(id) {
         return Err(OpenError::new(OpenErrorKind::Session, "session id contains invalid characters"));
     }
     let mut log = Log::open(&home.sessions(), id)?;
     let mut history = History::default();
-    let secrets = |header: &Header| {
-        key_from_env(&header.api_key_env).iter().for_each(&protect);
-        secrets_for(header, None)
-    };
     let source = log.reader().map_err(ReadError::Io)?;
-    let found = reader::read(source, id, secrets, |record| history.apply(&record))?;
+    let found =
+        reader::read(source, id, |header| secrets_for(header, None), |record| history.apply(&record))?;
     let key = required_key(&found.header.api_key_env)?;
     check(&key)?;
+    protect(&key);
     log.set_tail(found.tail);
     let mut warnings = damage(&found);
     let (settings, config_warning) = todays_settings(home);
@@ -284,7 +282,10 @@ fn damage(found: &Found) -> Vec<String> {
         });
     }
     if found.unknown > 0 {
-        warnings.push(format!("{} session records of unknown kinds were left out", found.unknown));
+        warnings.push(match found.unknown {
+            1 => "a session record of an unknown kind was left out".to_owned(),
+            count => format!("{count} session records of unknown kinds were left out"),
+        });
     }
     if let Tail::Torn { bytes } = found.tail {
         warnings.push(format!(

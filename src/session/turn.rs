@@ -225,16 +225,19 @@ impl Turn<'_> {
             Stop::Storage { error, unsaved } => (Ending::Failed, unstored(&error, unsaved)),
         };
         let message = interruption.cause.message().map(str::to_owned);
-        let recorded = match self.recorder.fact(Record::Interruption(interruption)).await {
-            Ok(()) => self.recorder.sync(),
-            refused => {
-                // Nothing shows a fact that was not logged, so the person is told directly.
-                let message = message.unwrap_or_else(|| "the interruption could not be recorded".to_owned());
-                self.recorder.say(Progress::Error { message }).await;
-                refused
+        if self.recorder.fact(Record::Interruption(interruption)).await.is_err() {
+            // Nothing shows a fact that was not logged, so the person is told directly.
+            let message = message.unwrap_or_else(|| "the interruption could not be recorded".to_owned());
+            self.recorder.say(Progress::Error { message }).await;
+            return Ending::Failed;
+        }
+        match self.recorder.sync() {
+            Ok(()) => ending,
+            Err(error) => {
+                self.recorder.say(Progress::Warning(error.to_string())).await;
+                Ending::Failed
             }
-        };
-        if recorded.is_ok() { ending } else { Ending::Failed }
+        }
     }
 }
 

@@ -3,9 +3,12 @@
 //! Words count from left to right and the first problem wins (contract section 1), so a line that does
 //! not parse is looked at again word by word.
 
-use std::ffi::{OsStr, OsString};
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, builder::EnumValueParser, error::ErrorKind};
+use clap::{Arg, ArgAction, ArgMatches, Command, builder::EnumValueParser, error::ErrorKind, value_parser};
 
 use super::{commands::schema::Schema, exit::Exit};
 
@@ -20,6 +23,11 @@ pub enum Action {
     },
     /// Chat with the scripted provider.
     Demo(Chat),
+    /// Serve the scripted provider to other programs.
+    DemoServe {
+        port: u16,
+        script: Option<PathBuf>,
+    },
     /// Print the form of a kind of line.
     Schema(Schema),
     /// Text for stdout.
@@ -43,7 +51,7 @@ pub enum Mode {
 pub fn parse(words: &[OsString]) -> Result<Action, &'static str> {
     match attempt(words) {
         Ok(matches) if Flags::of(&matches).conflict(&Flags::default()).is_none() => Ok(action(&matches)),
-        Err(error) if words.len() == 1 => printed(&error).map_or_else(|| Err(message(words)), Ok),
+        Err(error) if words.len() == 1 => printed(&error).map_or_else(|| Err(message(words, &error)), Ok),
         _ => first_problem(words),
     }
 }
@@ -69,7 +77,7 @@ fn first_problem(words: &[OsString]) -> Result<Action, &'static str> {
             Err(error) => match printed(&error) {
                 Some(text) => return Ok(text),
                 None if end < words.len() && needs_next(words_so_far) => {}
-                None => return Err(message(words_so_far)),
+                None => return Err(message(words_so_far, &error)),
             },
         }
     }
@@ -78,7 +86,19 @@ fn first_problem(words: &[OsString]) -> Result<Action, &'static str> {
 
 /// Whether the last word is whole only with the one after it.
 fn needs_next(words: &[OsString]) -> bool {
-    words.last().is_some_and(|word| word == "--session" || word == "schema")
+    wants_value(words).is_some() || words.last().is_some_and(|word| word == "schema")
+}
+
+const PORT_COMPLAINT: &str = "--port requires a number up to 65535";
+
+/// What is said when the last of `words` asks for a value and none, or no good one, follows.
+fn wants_value(words: &[OsString]) -> Option<&'static str> {
+    match words.last()?.to_str()? {
+        "--session" => Some("--session requires an id"),
+        "--port" => Some(PORT_COMPLAINT),
+        "--script" => Some("--script requires a file"),
+        _ => None,
+    }
 }
 
 /// The text of `--help` or `--version`, which clap reports as an error.
@@ -87,10 +107,16 @@ fn printed(error: &clap::Error) -> Option<Action> {
         .then(|| Action::Print(error.to_string()))
 }
 
-fn message(words: &[OsString]) -> &'static str {
-    match words.last() {
-        Some(word) if word == "--session" => "--session requires an id",
-        _ => "unknown argument",
+fn message(words: &[OsString], error: &clap::Error) -> &'static str {
+    if error.kind() == ErrorKind::UnknownArgument {
+        return "unknown argument";
+    }
+    let before_last = &words[..words.len().saturating_sub(1)];
+    let last = words.last().and_then(|word| word.to_str()).unwrap_or_default();
+    match wants_value(words).or(wants_value(before_last)) {
+        Some(complaint) => complaint,
+        None if last.starts_with("--port=") => PORT_COMPLAINT,
+        None => "unknown argument",
     }
 }
 
@@ -140,7 +166,13 @@ fn action(matches: &ArgMatches) -> Action {
         Some(("schema", inner)) => {
             Action::Schema(*inner.get_one("name").expect("clap refuses a line without it"))
         }
-        Some((_, inner)) => Action::Demo(chat(inner)),
+        Some((_, inner)) => match inner.subcommand() {
+            Some((_, serve)) => Action::DemoServe {
+                port: serve.get_one("port").copied().unwrap_or_default(),
+                script: serve.get_one("script").cloned(),
+            },
+            None => Action::Demo(chat(inner)),
+        },
         None if matches.contains_id("list-sessions") => Action::ListSessions,
         None => Action::Chat(chat(matches)),
     }
@@ -165,7 +197,7 @@ fn definition() -> Command {
     Command::new("lucy")
         .version(env!("CARGO_PKG_VERSION"))
         .about("A small local agent: a chat over one model and one shell tool.")
-        .override_usage("lucy [--jsonl|--tui] [--session <ID>] [--list-sessions]\n       lucy context [--json]\n       lucy demo [--jsonl]\n       lucy schema events|session|input")
+        .override_usage("lucy [--jsonl|--tui] [--session <ID>] [--list-sessions]\n       lucy context [--json]\n       lucy demo [--jsonl]\n       lucy demo serve [--port <N>] [--script <FILE>]\n       lucy schema events|session|input")
         .after_help(format!(
             "With a terminal on stdin and stdout Lucy chats on the screen, otherwise it speaks JSONL.\n\
              Settings: ~/.lucy/config.toml (LUCY_HOME moves the folder).\n\n{}",
@@ -190,7 +222,25 @@ fn definition() -> Command {
         .subcommand(
             Command::new("demo")
                 .about("Try Lucy on a scripted provider inside the program: no key, no network, nothing kept")
-                .args(chat_args()),
+                .args(chat_args())
+                .subcommand(
+                    Command::new("serve")
+                        .about("Serve the scripted provider on 127.0.0.1 to other programs; prints its base URL")
+                        .arg(
+                            Arg::new("port")
+                                .long("port")
+                                .value_name("N")
+                                .value_parser(value_parser!(u16))
+                                .help("The port [default: a free one]"),
+                        )
+                        .arg(
+                            Arg::new("script")
+                                .long("script")
+                                .value_name("FILE")
+                                .value_parser(value_parser!(PathBuf))
+                                .help("Answer from this script instead of the built-in sentences"),
+                        ),
+                ),
         )
         .subcommand(
             Command::new("schema")
@@ -246,6 +296,10 @@ mod tests {
         assert_eq!(of("schema input"), Ok(Action::Schema(Schema::Input)));
         let demo = Chat { mode: Some(Mode::Jsonl), session: None, extended_events: true };
         assert_eq!(of("demo --jsonl --extended-events"), Ok(Action::Demo(demo)));
+        let serve =
+            |port, script: Option<&str>| Ok(Action::DemoServe { port, script: script.map(PathBuf::from) });
+        assert_eq!(of("demo serve"), serve(0, None));
+        assert_eq!(of("demo serve --script a.json --port=8080"), serve(8080, Some("a.json")));
     }
 
     #[test]
@@ -261,6 +315,11 @@ mod tests {
             check_error(line, "unknown argument");
         }
         check_error("--session", "--session requires an id");
+        check_error("demo serve --port", PORT_COMPLAINT);
+        check_error("demo serve --port 70000", PORT_COMPLAINT);
+        check_error("demo serve --port=x", PORT_COMPLAINT);
+        check_error("demo serve --script", "--script requires a file");
+        check_error("demo serve --port 1 --bogus", "unknown argument");
         check_error("--jsonl --session", "--session requires an id");
         check_error("--session a --session b", "--session cannot be combined or repeated");
         check_error("--list-sessions --session a", "--session cannot be combined or repeated");

@@ -55,6 +55,10 @@ fn run(words: &[OsString]) -> Exit {
         Action::Demo(chat) => with_mode(&chat, |executor| {
             smol::block_on(executor.run(commands::demo::run(executor, chat.extended_events)))
         }),
+        Action::DemoServe { port, script } => {
+            let executor = LocalExecutor::new();
+            smol::block_on(executor.run(commands::demo::serve(&executor, port, script.as_deref())))
+        }
         Action::ListSessions => with_home(commands::sessions::list),
         Action::Context { json } => with_home(|home| commands::context::show(home, json)),
         Action::Schema(schema) => commands::schema::show(schema),

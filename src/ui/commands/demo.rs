@@ -1,11 +1,21 @@
 //! `lucy demo`: Lucy against the scripted provider, in one process, with a home that is thrown away.
 
+use std::path::Path;
+
 use smol::LocalExecutor;
 
-use super::super::{diagnostics, exit::Exit, jsonl, refuse_open};
+use super::{
+    super::{
+        diagnostics,
+        exit::Exit,
+        jsonl, refuse, refuse_open,
+        signals::{self, Stopper},
+    },
+    print,
+};
 use crate::{
     config::{Home, Secret, Settings},
-    demo::{self, Answers, Server},
+    demo::{self, Answers, Case, Server},
     session,
 };
 
@@ -39,4 +49,30 @@ pub async fn run(executor: &LocalExecutor<'_>, extended_events: bool) -> Exit {
     };
     let _serving = executor.spawn(async move { server.serve().await });
     jsonl::run(executor, opened, extended_events).await
+}
+
+/// Serves the demo provider, or a script, until a signal comes. The first line on stdout is the base URL.
+pub async fn serve(executor: &LocalExecutor<'_>, port: u16, script: Option<&Path>) -> Exit {
+    let answers = match script.map(Case::load).transpose() {
+        Ok(case) => case.map_or(Answers::Assistant, Answers::from),
+        Err(error) => return refuse(&error.to_string(), None, Exit::Usage),
+    };
+    let (stopper, shutdown) = Stopper::new();
+    let started =
+        Server::bind(port, answers).and_then(|server| Ok((server, signals::watch(stopper.clone())?)));
+    let (server, watch) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            return refuse(&format!("unable to listen on 127.0.0.1:{port}: {error}"), None, Exit::Failed);
+        }
+    };
+    let _signals = executor.spawn(watch);
+    diagnostics::note(demo::NOTICE);
+    let printed = print(&format!("http://127.0.0.1:{}/v1\n", server.port()));
+    if printed != Exit::Ok {
+        return printed;
+    }
+    // Only a signal ends this; the server itself never does.
+    let _ = shutdown.or(server.serve()).await;
+    stopper.exit().unwrap_or(Exit::Ok)
 }
