@@ -21,6 +21,7 @@ use super::{
 #[derive(Clone, Debug, Deserialize)]
 pub struct Case {
     /// Which provider protocol the requests are audited against.
+    #[serde(default)]
     pub protocol: Protocol,
     /// Paths that exist; none given means all of them do.
     #[serde(default)]

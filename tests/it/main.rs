@@ -5,6 +5,7 @@
 mod bars;
 mod cli;
 mod demo;
+mod documents;
 mod faults;
 mod golden;
 #[cfg(feature = "fault-injection")]
