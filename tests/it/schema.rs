@@ -101,7 +101,8 @@ fn fields_come_in_the_order_of_the_schema() {
 #[test]
 fn the_page_has_the_texts_of_the_program() {
     let sources = [
-        include_str!("../../src/ui/input.rs"),
+        include_str!("../../src/ui/input/records.rs"),
+        include_str!("../../src/ui/input/mod.rs"),
         include_str!("../../src/tools/cmd.rs"),
         include_str!("../../src/shell/runner.rs"),
         include_str!("../../src/shell/output.rs"),
