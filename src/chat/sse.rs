@@ -4,6 +4,8 @@
 //! memory small whatever a provider sends. Buffers are reused and a frame borrows them, so a stream in
 //! its stride allocates nothing. `intake` decides whether a body is one of these at all.
 
+use std::borrow::Cow;
+
 use memchr::memchr2;
 
 use super::error::ChatError;
@@ -149,10 +151,10 @@ impl Frames {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         // Whole lines are decoded, so a character split over reads is never torn (quirks 16, 17).
         match &line[..colon] {
-            b"data" => self.add_data(&String::from_utf8_lossy(value))?,
+            b"data" => self.add_data(&text(value))?,
             b"event" => {
                 self.event.clear();
-                self.event.push_str(&String::from_utf8_lossy(value));
+                self.event.push_str(&text(value));
             }
             _ => {}
         }
@@ -176,6 +178,11 @@ impl Frames {
         self.data.push_str(value);
         Ok(())
     }
+}
+
+/// Bytes as text. What is valid is checked in one sweep, which the lossy reading alone does not do.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 #[cfg(test)]
