@@ -10,6 +10,7 @@ mod golden;
 #[cfg(feature = "fault-injection")]
 mod injected;
 mod input;
+mod network;
 mod secrets;
 mod sessions;
 mod support;
