@@ -1,6 +1,6 @@
 //! A byte stream to a host: names, addresses of both families, proxies, TLS.
 //!
-//! Knows no HTTP but the CONNECT of a proxy. Everything is polled by the caller: dropping the future
+//! Knows no HTTP; `proxy` knows its CONNECT. Everything is polled by the caller: dropping the future
 //! drops the sockets. A name costs one look-up thread; addresses and `localhost` cost none.
 
 use std::{
@@ -13,16 +13,18 @@ use std::{
     time::Duration,
 };
 
-use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, future};
+use futures_lite::{AsyncRead, AsyncWrite, future};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use smol::{Timer, net::TcpStream};
 use surf::Url;
 
-use super::fault::Fault;
+use super::{
+    fault::Fault,
+    proxy::{proxies, tunnel},
+};
 
 /// How long one address has before the next one is tried beside it (RFC 8305).
 const STAGGER: Duration = Duration::from_millis(250);
-const PROXY_REPLY_BYTES_MAX: usize = 8192;
 
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -116,28 +118,6 @@ fn bare_host(url: &Url) -> &str {
     url.host_str().unwrap_or("").trim_matches(['[', ']'])
 }
 
-/// The proxies that these variables name. Upper case wins; a blank one counts as absent, so it does not
-/// hide its twin. In a CGI process HTTP_PROXY is a header of the visitor and is not believed.
-fn proxies(variable: impl Fn(&str) -> Option<String>) -> Matcher {
-    let first = |name: &str| {
-        let names = [name.to_owned(), name.to_ascii_lowercase()];
-        names
-            .iter()
-            .filter_map(|name| variable(name))
-            .find(|value| !value.trim().is_empty())
-            .unwrap_or_default()
-    };
-    if variable("REQUEST_METHOD").is_some() {
-        return Matcher::builder().build();
-    }
-    Matcher::builder()
-        .all(first("ALL_PROXY"))
-        .http(first("HTTP_PROXY"))
-        .https(first("HTTPS_PROXY"))
-        .no(first("NO_PROXY"))
-        .build()
-}
-
 fn no_roots() -> String {
     let set = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter(|name| std::env::var_os(name).is_some());
     match set.collect::<Vec<_>>().join(" and ") {
@@ -227,35 +207,6 @@ async fn open_proxy(proxy: &Intercept) -> Result<TcpStream, Fault> {
     open(host, uri.port_u16().unwrap_or(80)).await.map_err(Fault::of_proxy)
 }
 
-async fn tunnel(
-    mut tcp: TcpStream,
-    host: &str,
-    port: u16,
-    authorization: Option<&str>,
-) -> Result<TcpStream, Fault> {
-    let broken = |error: io::Error| Fault::connecting(&error);
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let authorization = authorization.map(|a| format!("proxy-authorization: {a}\r\n")).unwrap_or_default();
-    let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n{authorization}\r\n");
-    tcp.write_all(request.as_bytes()).await.map_err(broken)?;
-    let mut reply = Vec::new();
-    let mut byte = [0];
-    // One byte at a time: what follows the reply belongs to TLS.
-    while !reply.ends_with(b"\r\n\r\n") {
-        if reply.len() >= PROXY_REPLY_BYTES_MAX || tcp.read(&mut byte).await.map_err(broken)? == 0 {
-            return Err(Fault::unreachable("no valid answer"));
-        }
-        reply.push(byte[0]);
-    }
-    let line = String::from_utf8_lossy(&reply);
-    let status = line.split_whitespace().nth(1).unwrap_or("");
-    if !status.starts_with('2') || status.len() != 3 {
-        let hint = if status == "407" { " (it wants a name and a password)" } else { "" };
-        return Err(Fault::unreachable(format!("refused with status {status:.3}{hint}")));
-    }
-    Ok(tcp)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,23 +248,6 @@ mod tests {
         let tcp = smol::block_on(first_open(&[full, listener.local_addr().unwrap()])).unwrap();
         assert_eq!(tcp.peer_addr().unwrap(), listener.local_addr().unwrap());
         assert!((STAGGER..STAGGER * 8).contains(&begin.elapsed()), "{:?}", begin.elapsed());
-    }
-
-    #[test]
-    fn proxy_variables() {
-        let check = |set: &[(&str, &str)], url: &str, expected: Option<&str>| {
-            let variable = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-            let found = proxies(variable).intercept(&url.parse().unwrap());
-            let host = found.as_ref().and_then(|found| found.uri().host());
-            assert_eq!(host, expected, "{set:?} {url}");
-        };
-        check(&[("HTTP_PROXY", "http://up"), ("http_proxy", "http://low")], "http://h/", Some("up"));
-        check(&[("HTTP_PROXY", " "), ("http_proxy", "http://low")], "http://h/", Some("low"));
-        check(&[("HTTP_PROXY", "http://p")], "https://h/", None);
-        check(&[("https_proxy", "http://p"), ("ALL_PROXY", "http://a")], "https://h/", Some("p"));
-        check(&[("all_proxy", "http://a"), ("NO_PROXY", ".other")], "http://h.other/", None);
-        check(&[("all_proxy", "http://a"), ("NO_PROXY", "other")], "http://another/", Some("a"));
-        check(&[("all_proxy", "http://a"), ("REQUEST_METHOD", "GET")], "http://h/", None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The real provider: the only place that names surf and hyper, and the only one that knows time.
 //!
 //! [`HttpModel`] holds what stays the same from request to request. `attempts` runs one request with
-//! its retries, `reading` one answer, `backend` is surf's engine, and below it are `connection`, `body`
-//! and `connect`. Nothing is spawned: dropping the stream drops the socket.
+//! its retries, `reading` one answer, `backend` is surf's engine, and below it are `connection`, `body`,
+//! `connect` and `proxy`. Nothing is spawned: dropping the stream drops the socket.
 
 mod attempts;
 mod backend;
@@ -10,6 +10,7 @@ mod body;
 mod connect;
 mod connection;
 mod fault;
+mod proxy;
 mod reading;
 #[cfg(test)]
 mod tests;
