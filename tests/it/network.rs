@@ -284,7 +284,7 @@ fn base_urls_that_cannot_be_used() {
     check("http://me:pass-in-url@h/v1", "must not hold a user name or password");
     let finished = at(Rig::new(), &format!("http://127.0.0.1:1/v1?key={KEY}")).ask("x").run();
     finished.never_says(KEY);
-    finished.code(2).stderr_contains("session header rejected");
+    finished.code(3).stderr_contains("session header rejected");
 }
 
 fn moved(status: u16, to: &str) -> Reply {
