@@ -51,7 +51,8 @@ impl Llm {
         if self.base_url.is_empty() {
             return Err(ConfigError::new("llm.base_url must not be empty"));
         }
-        if !self.base_url.starts_with("http://") && !self.base_url.starts_with("https://") {
+        let scheme = self.base_url.split_once("://").map_or("", |(scheme, _)| scheme);
+        if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
             return Err(ConfigError::new("llm.base_url must start with http:// or https://"));
         }
         if self.api_key_env.is_empty() {

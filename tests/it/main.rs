@@ -11,6 +11,7 @@ mod golden;
 #[cfg(feature = "fault-injection")]
 mod injected;
 mod input;
+mod network;
 mod quirks;
 mod schema;
 mod secrets;

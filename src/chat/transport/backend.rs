@@ -28,6 +28,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Status(pub u16);
 
+/// An extension of a response that came by way of a plain proxy, which may have made it itself.
+#[derive(Clone, Copy, Debug)]
+pub struct ByProxy;
+
 pub struct Backend {
     connector: Connector,
     pool: Pool,
@@ -48,10 +52,9 @@ impl Backend {
         let work = async { Connection::over(self.connector.connect(url).await?).await };
         let timeout = async {
             Timer::after(CONNECT_TIMEOUT).await;
-            Err(Fault::new(
-                FaultKind::TimedOut,
-                format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
-            ))
+            let reason = format!("no connection within {} s", CONNECT_TIMEOUT.as_secs());
+            let fault = Fault::new(FaultKind::TimedOut, reason);
+            Err(if self.connector.asks_proxy(url) { fault.of_proxy() } else { fault })
         };
         future::or(work, timeout).await
     }
@@ -74,7 +77,11 @@ impl Backend {
         }
         let mut connection = self.connect(request.url()).await?;
         let message = message(request, connection.plain_proxy.as_ref(), body.clone())?;
-        let answer = roundtrip(&mut connection, message).await?;
+        let answer =
+            roundtrip(&mut connection, message).await.map_err(|fault| match connection.plain_proxy {
+                Some(_) => fault.of_proxy(),
+                None => fault,
+            })?;
         Ok((answer, connection))
     }
 }
@@ -93,6 +100,9 @@ impl HttpClient for Backend {
         let known = StatusCode::try_from(status).unwrap_or(StatusCode::BadGateway);
         let mut response = Response::new(known);
         response.ext_mut().insert(Status(status));
+        if connection.plain_proxy.is_some() {
+            response.ext_mut().insert(ByProxy);
+        }
         for (name, value) in answer.headers() {
             // A header that is not ASCII is of no use here, and http-types refuses it.
             if let Some(value) = value.to_str().ok().filter(|_| name.as_str() != "content-encoding") {

@@ -1,6 +1,6 @@
 //! A byte stream to a host: names, addresses of both families, proxies, TLS.
 //!
-//! Knows no HTTP but the CONNECT of a proxy. Everything is polled by the caller: dropping the future
+//! Knows no HTTP; `proxy` knows its CONNECT. Everything is polled by the caller: dropping the future
 //! drops the sockets. A name costs one look-up thread; addresses and `localhost` cost none.
 
 use std::{
@@ -13,16 +13,18 @@ use std::{
     time::Duration,
 };
 
-use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, future};
+use futures_lite::{AsyncRead, AsyncWrite, future};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use smol::{Timer, net::TcpStream};
 use surf::Url;
 
-use super::fault::Fault;
+use super::{
+    fault::Fault,
+    proxy::{proxies, tunnel},
+};
 
 /// How long one address has before the next one is tried beside it (RFC 8305).
 const STAGGER: Duration = Duration::from_millis(250);
-const PROXY_REPLY_BYTES_MAX: usize = 8192;
 
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -48,14 +50,14 @@ pub struct Connector {
 impl Connector {
     /// Reads the proxy variables of the environment.
     pub fn new() -> Self {
-        Self { tls: OnceLock::new(), proxies: Matcher::from_env() }
+        Self { tls: OnceLock::new(), proxies: proxies(|name| std::env::var(name).ok()) }
     }
 
     pub async fn connect(&self, url: &Url) -> Result<Link, Fault> {
-        let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
+        let host = bare_host(url);
         let port = url.port_or_known_default().unwrap_or(443);
         let secure = url.scheme() == "https";
-        let Some(proxy) = self.proxy_for(url, host) else {
+        let Some(proxy) = self.proxy_for(url) else {
             let tcp = open(host, port).await?;
             let stream = if secure { self.secure(host, tcp).await? } else { Box::new(tcp) };
             return Ok(Link { stream, plain_proxy: None });
@@ -65,12 +67,18 @@ impl Connector {
         if !secure {
             return Ok(Link { stream: Box::new(tcp), plain_proxy: Some(PlainProxy { authorization }) });
         }
-        let tcp = tunnel(tcp, host, port, authorization.as_deref()).await?;
+        let tcp = tunnel(tcp, host, port, authorization.as_deref()).await.map_err(Fault::of_proxy)?;
         Ok(Link { stream: self.secure(host, tcp).await?, plain_proxy: None })
     }
 
+    /// Whether a proxy stands between us and this URL.
+    pub fn asks_proxy(&self, url: &Url) -> bool {
+        self.proxy_for(url).is_some()
+    }
+
     /// Loopback is never asked of a proxy (quirk 48).
-    fn proxy_for(&self, url: &Url, host: &str) -> Option<Intercept> {
+    fn proxy_for(&self, url: &Url) -> Option<Intercept> {
+        let host = bare_host(url);
         let loopback = host.parse::<IpAddr>().map_or(is_localhost(host), |ip| ip.is_loopback());
         if loopback { None } else { self.proxies.intercept(&url.as_str().parse().ok()?) }
     }
@@ -79,7 +87,7 @@ impl Connector {
         let name = rustls::pki_types::ServerName::try_from(host.to_owned())
             .map_err(|_| Fault::unreachable("TLS: the host name is not valid"))?;
         let connector = futures_rustls::TlsConnector::from(self.tls()?);
-        let stream = connector.connect(name, tcp).await.map_err(|error| Fault::connecting(&error))?;
+        let stream = connector.connect(name, tcp).await.map_err(|error| Fault::handshake(&error))?;
         Ok(Box::new(stream))
     }
 
@@ -90,6 +98,10 @@ impl Connector {
         }
         let mut roots = rustls::RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            // Else every server would be of an "unknown issuer", which sends people the wrong way.
+            return Err(Fault::unreachable(no_roots()));
+        }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -98,6 +110,19 @@ impl Connector {
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(self.tls.get_or_init(|| Arc::new(config)).clone())
+    }
+}
+
+/// Without the brackets of an IPv6 address.
+fn bare_host(url: &Url) -> &str {
+    url.host_str().unwrap_or("").trim_matches(['[', ']'])
+}
+
+fn no_roots() -> String {
+    let set = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter(|name| std::env::var_os(name).is_some());
+    match set.collect::<Vec<_>>().join(" and ") {
+        set if set.is_empty() => "TLS: no root certificates found (set SSL_CERT_FILE)".to_owned(),
+        set => format!("TLS: no certificate could be read from {set}"),
     }
 }
 
@@ -176,40 +201,10 @@ async fn first_open(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
 async fn open_proxy(proxy: &Intercept) -> Result<TcpStream, Fault> {
     let uri = proxy.uri();
     if uri.scheme_str() != Some("http") {
-        return Err(Fault::unreachable("only http:// proxies are supported"));
+        return Err(Fault::unreachable("proxy: only http:// proxies are supported"));
     }
     let host = uri.host().unwrap_or("").trim_matches(['[', ']']);
-    open(host, uri.port_u16().unwrap_or(80))
-        .await
-        .map_err(|fault| Fault::new(fault.kind, format!("proxy: {}", fault.reason)))
-}
-
-async fn tunnel(
-    mut tcp: TcpStream,
-    host: &str,
-    port: u16,
-    authorization: Option<&str>,
-) -> Result<TcpStream, Fault> {
-    let broken = |error: io::Error| Fault::connecting(&error);
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let authorization = authorization.map(|a| format!("proxy-authorization: {a}\r\n")).unwrap_or_default();
-    let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nhost: {host}:{port}\r\n{authorization}\r\n");
-    tcp.write_all(request.as_bytes()).await.map_err(broken)?;
-    let mut reply = Vec::new();
-    let mut byte = [0];
-    // One byte at a time: what follows the reply belongs to TLS.
-    while !reply.ends_with(b"\r\n\r\n") {
-        if reply.len() >= PROXY_REPLY_BYTES_MAX || tcp.read(&mut byte).await.map_err(broken)? == 0 {
-            return Err(Fault::unreachable("proxy: no valid answer"));
-        }
-        reply.push(byte[0]);
-    }
-    let line = String::from_utf8_lossy(&reply);
-    let status = line.split_whitespace().nth(1).unwrap_or("");
-    if !status.starts_with('2') || status.len() != 3 {
-        return Err(Fault::unreachable(format!("proxy: refused with status {:.3}", status)));
-    }
-    Ok(tcp)
+    open(host, uri.port_u16().unwrap_or(80)).await.map_err(Fault::of_proxy)
 }
 
 #[cfg(test)]
@@ -238,13 +233,28 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_is_silent_does_not_hold_up_the_next() {
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+        // A full backlog: further connections wait for ever.
+        let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&silent, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        listen(&silent, 0).unwrap();
+        let full = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
+        let wait = Duration::from_millis(50);
+        let fill = || std::net::TcpStream::connect_timeout(&full, wait).ok();
+        let _kept: Vec<_> = std::iter::from_fn(fill).take(8).collect();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let begin = std::time::Instant::now();
+        let tcp = smol::block_on(first_open(&[full, listener.local_addr().unwrap()])).unwrap();
+        assert_eq!(tcp.peer_addr().unwrap(), listener.local_addr().unwrap());
+        assert!((STAGGER..STAGGER * 8).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    }
+
+    #[test]
     fn loopback_goes_direct_and_no_proxy_is_honoured() {
         let proxies = Matcher::builder().all("http://p:1").no("inner.example").build();
         let connector = Connector { tls: OnceLock::new(), proxies };
-        let asks = |url: &str| {
-            let url = Url::parse(url).unwrap();
-            connector.proxy_for(&url, url.host_str().unwrap().trim_matches(['[', ']'])).is_some()
-        };
+        let asks = |url: &str| connector.asks_proxy(&Url::parse(url).unwrap());
         assert!(asks("https://api.example/v1"));
         for direct in
             ["http://127.0.0.1:9/", "http://[::1]:9/", "http://LOCALHOST/", "https://inner.example/"]

@@ -43,6 +43,18 @@ impl Fault {
         Self::new(kind, reason(error))
     }
 
+    /// A failure to agree on TLS, which says so even where the network was at fault.
+    pub fn handshake(error: &io::Error) -> Self {
+        let fault = Self::connecting(error);
+        let tls = fault.reason.starts_with("TLS: ");
+        Self { reason: if tls { fault.reason } else { format!("TLS: {}", fault.reason) }, ..fault }
+    }
+
+    /// The same, with the proxy named as the one at fault.
+    pub fn of_proxy(self) -> Self {
+        Self { reason: format!("proxy: {}", self.reason), ..self }
+    }
+
     pub fn error_kind(&self) -> ChatErrorKind {
         match self.kind {
             FaultKind::TimedOut => ChatErrorKind::Timeout,
@@ -63,7 +75,12 @@ impl std::error::Error for Fault {}
 pub fn reason(error: &io::Error) -> String {
     use io::ErrorKind as Kind;
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        return format!("TLS: {tls}");
+        return match tls {
+            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+                "TLS: the server does not speak TLS (is https:// right?)".to_owned()
+            }
+            tls => format!("TLS: {tls}"),
+        };
     }
     match error.kind() {
         Kind::ConnectionRefused => "connection refused".to_owned(),

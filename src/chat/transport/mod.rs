@@ -1,8 +1,8 @@
 //! The real provider: the only place that names surf and hyper, and the only one that knows time.
 //!
 //! [`HttpModel`] holds what stays the same from request to request. `attempts` runs one request with
-//! its retries, `reading` one answer, `backend` is surf's engine, and below it are `connection`, `body`
-//! and `connect`. Nothing is spawned: dropping the stream drops the socket.
+//! its retries, `reading` one answer, `backend` is surf's engine, and below it are `connection`, `body`,
+//! `connect` and `proxy`. Nothing is spawned: dropping the stream drops the socket.
 
 mod attempts;
 mod backend;
@@ -10,6 +10,7 @@ mod body;
 mod connect;
 mod connection;
 mod fault;
+mod proxy;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ use surf::{
 
 use self::{
     attempts::Attempts,
-    backend::{Backend, Status},
+    backend::{Backend, ByProxy, Status},
     fault::{Fault, FaultKind},
 };
 use super::{
@@ -194,11 +195,16 @@ async fn refusal(status: u16, mut response: Response) -> Failure {
     };
     future::or(read, timeout).await;
     let complaint = Complaint::from_body(&body);
-    Failure {
-        error: status_error(status, complaint.message.as_deref()),
-        transient: retry::status_is_transient(status, &complaint.codes),
-        wait,
+    let mut error = status_error(status, complaint.message.as_deref());
+    if response.ext().get::<ByProxy>().is_some() {
+        // Only 407 is surely the proxy's own; else who answered cannot be told from here.
+        error.message = match status {
+            407 => "provider request failed: proxy: refused with status 407 (it wants a name and a password)"
+                .into(),
+            _ => format!("{} (through the proxy)", error.message),
+        };
     }
+    Failure { error, transient: retry::status_is_transient(status, &complaint.codes), wait }
 }
 
 fn status_error(status: u16, words: Option<&str>) -> ChatError {

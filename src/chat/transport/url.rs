@@ -14,6 +14,10 @@ pub fn endpoint(base: &str, path: &str) -> Result<Url, ChatError> {
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(invalid("it must begin with http:// or https://"));
     }
+    if !url.username().is_empty() || url.password().is_some() {
+        // It would be stored in the session's header, and is not sent anyway.
+        return Err(invalid("it must not hold a user name or password (keys: api_key_env, extra_headers)"));
+    }
     let trimmed = url.path().trim_end_matches('/');
     let whole = if trimmed.ends_with(path) { trimmed.to_owned() } else { format!("{trimmed}{path}") };
     url.set_path(&whole);
@@ -51,7 +55,7 @@ mod tests {
         check("http://[::1]:9/v1", "http://[::1]:9/v1/chat/completions");
         check("https://h/d/x?api-version=1", "https://h/d/x/chat/completions?api-version=1");
         check("https://h/v1#top", "https://h/v1/chat/completions");
-        for base in ["", "h/v1", "ftp://h/", "http://", "localhost:8080/v1"] {
+        for base in ["", "h/v1", "ftp://h/", "http://", "localhost:8080/v1", "http://u@h/", "http://:pw@h/"] {
             assert!(endpoint(base, "/chat/completions").is_err(), "{base}");
         }
         let error = endpoint("nonsense sk-key", "/x").unwrap_err();

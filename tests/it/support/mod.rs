@@ -5,6 +5,7 @@
 //! leaves behind is killed when it goes out of scope.
 
 mod finished;
+mod middle;
 mod process;
 mod provider;
 mod replies;
@@ -13,6 +14,7 @@ mod running;
 mod schema;
 
 pub use finished::{Finished, normalised};
+pub use middle::{Authority, Middle, Proxy};
 pub use process::is_alive;
 pub use provider::Provider;
 pub use replies::{call, calls, deltas, http, text};

@@ -214,7 +214,12 @@ impl Rig {
 
     /// The provider's base URL.
     pub fn base_url(&self) -> String {
-        format!("http://127.0.0.1:{}/v1", self.listener.local_addr().expect("an address").port())
+        format!("http://127.0.0.1:{}/v1", self.port())
+    }
+
+    /// The provider's port.
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().expect("an address").port()
     }
 
     /// The same home and provider for another run, with nothing asked and answered yet.
