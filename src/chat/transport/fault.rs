@@ -55,6 +55,11 @@ impl Fault {
         Self { reason: format!("proxy: {}", self.reason), ..self }
     }
 
+    /// The same, met behind a proxy's tunnel: either end may be the one at fault.
+    pub fn through_proxy(self) -> Self {
+        Self { reason: format!("{} (through the proxy)", self.reason), ..self }
+    }
+
     pub fn error_kind(&self) -> ChatErrorKind {
         match self.kind {
             FaultKind::TimedOut => ChatErrorKind::Timeout,
@@ -75,12 +80,7 @@ impl std::error::Error for Fault {}
 pub fn reason(error: &io::Error) -> String {
     use io::ErrorKind as Kind;
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        return match tls {
-            rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
-                "TLS: the server does not speak TLS (is https:// right?)".to_owned()
-            }
-            tls => format!("TLS: {tls}"),
-        };
+        return format!("TLS: {}", tls_reason(tls));
     }
     match error.kind() {
         Kind::ConnectionRefused => "connection refused".to_owned(),
@@ -90,6 +90,26 @@ pub fn reason(error: &io::Error) -> String {
         Kind::HostUnreachable => "host unreachable".to_owned(),
         Kind::NetworkUnreachable => "network unreachable".to_owned(),
         _ => error.to_string(),
+    }
+}
+
+/// What a person can do something about, in plain words; the rest in the library's.
+fn tls_reason(error: &rustls::Error) -> String {
+    use rustls::{CertificateError as Certificate, Error, InvalidMessage};
+    match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the server does not speak TLS (is https:// right?)".to_owned()
+        }
+        Error::InvalidCertificate(Certificate::UnknownIssuer) => {
+            "the certificate's issuer is not trusted here (an own CA goes into SSL_CERT_FILE)".to_owned()
+        }
+        Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
+            "the certificate has expired".to_owned()
+        }
+        Error::InvalidCertificate(Certificate::NotValidYet | Certificate::NotValidYetContext { .. }) => {
+            "the certificate is not valid yet (is the clock right?)".to_owned()
+        }
+        other => other.to_string(),
     }
 }
 
