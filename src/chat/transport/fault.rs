@@ -100,7 +100,8 @@ fn tls_reason(error: &rustls::Error) -> String {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the server does not speak TLS (is https:// right?)".to_owned()
         }
-        Error::InvalidCertificate(Certificate::UnknownIssuer) => {
+        // The second where an own CA was made anew under its old name.
+        Error::InvalidCertificate(Certificate::UnknownIssuer | Certificate::BadSignature) => {
             "the certificate's issuer is not trusted here (an own CA goes into SSL_CERT_FILE)".to_owned()
         }
         Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
