@@ -79,6 +79,8 @@ pub fn watch(stopper: Rc<Stopper>) -> io::Result<impl Future<Output = ()>> {
         flag::register_conditional_shutdown(signal as i32, code, unheard.clone())?;
         flag::register(signal as i32, unheard.clone())?;
     }
+    // With a handler of ours, a file that outgrows `ulimit -f` is a write that fails, not a death.
+    flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default())?;
     let mut signals = Signals::new(WATCHED)?;
     Ok(async move {
         while let Some(Ok(signal)) = signals.next().await {

@@ -194,3 +194,21 @@ fn a_stream_of_many_tiny_deltas_arrives_whole() {
     assert_eq!(finished.reply_text(), "ab".repeat(20_000));
     assert!(finished.session_log().iter().all(|record| record["record"] != Value::Null));
 }
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_the_session_goes_on() {
+    let command = json!({"command": "head -c 30000 /dev/zero | tr '\\000' x"});
+    let rig = Rig::new().reply(call("cmd", command)).reply(text("hi")).ask("x").ask("y");
+    // 8 blocks of 512 or 1,024 bytes: room for the messages, not for the result.
+    let finished = rig.file_blocks_max(8).run();
+    finished.code(1);
+    assert!(
+        finished.errors()[0].starts_with("session storage error: File too large"),
+        "{:?}",
+        finished.errors()
+    );
+    assert_eq!(finished.reply_text(), "hi");
+    let id = finished.session_id();
+    let finished = finished.resume(&id).reply(text("ho")).ask("z").run();
+    finished.success();
+}

@@ -35,6 +35,7 @@ pub struct Rig {
     args: Vec<String>,
     stdin: Vec<u8>,
     stdin_from: Option<Stdio>,
+    file_blocks_max: Option<u32>,
     stdout: Stdout,
     /// Lines of session files that no program wrote.
     pub(super) handmade: Vec<String>,
@@ -70,6 +71,7 @@ impl Rig {
             args: Vec::new(),
             stdin: Vec::new(),
             stdin_from: None,
+            file_blocks_max: None,
             stdout: Stdout::Read,
             handmade: Vec::new(),
         }
@@ -159,6 +161,12 @@ impl Rig {
         self
     }
 
+    /// No file may grow past this (`ulimit -f`).
+    pub fn file_blocks_max(mut self, blocks: u32) -> Self {
+        self.file_blocks_max = Some(blocks);
+        self
+    }
+
     /// Stdin is this instead of a pipe.
     pub fn stdin_from(mut self, stdin: Stdio) -> Self {
         self.stdin_from = Some(stdin);
@@ -229,6 +237,7 @@ impl Rig {
         self.args.clear();
         self.stdin.clear();
         self.stdin_from = None;
+        self.file_blocks_max = None;
         self.stdout = Stdout::Read;
         self
     }
@@ -254,7 +263,15 @@ impl Rig {
 
     /// The program with these arguments, home and environment, and with no pipes of its own yet.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lucy"));
+        let program = env!("CARGO_BIN_EXE_lucy");
+        let mut command = match self.file_blocks_max {
+            None => Command::new(program),
+            Some(blocks) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", &format!("ulimit -f {blocks} && exec \"$0\" \"$@\""), program]);
+                shell
+            }
+        };
         let env = self.env.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
         command.args(&self.args).current_dir(self.work()).env_clear().env("HOME", self.home()).envs(env);
         if self.env.get("HOME").is_some_and(Option::is_none) {
