@@ -108,11 +108,9 @@ fn tls_that_is_none() {
     };
     check(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "does not speak TLS");
     check(b"", "TLS: connection closed");
-    // The dead ends of a proxy do as well for a server.
-    let server = Middle::proxy(Proxy::HangUp);
-    let rig = at(ready(), &https(server.port));
-    drop(server);
-    fails(trusting(rig, &authority), "connection refused");
+    // A port of our own, given back, could be somebody else's by now; nobody listens on this one.
+    fails(trusting(at(ready(), &https(1)), &authority), "connection refused");
+    // The dead end of a proxy does as well for a server.
     let silent = Middle::proxy(Proxy::Silent);
     fails(trusting(at(ready(), &https(silent.port)), &authority), "no answer within 2 s");
 }

@@ -165,8 +165,9 @@ fn check_error(llm: &Llm, kind: ChatErrorKind, message: &str) {
     assert_eq!((error.kind, error.message.as_str()), (kind, message));
 }
 
-fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// Where nobody listens. A free port, given back, could be another test's a moment later.
+fn deaf_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 1))
 }
 
 #[test]
@@ -206,9 +207,9 @@ fn a_dead_pooled_connection_is_replaced_at_once() {
 #[test]
 fn refused_and_unknown_hosts_are_not_tried_again() {
     let refused = ChatErrorKind::Connect;
-    check_error(&llm(free_port()), refused, "provider request failed: connection refused");
-    let port = free_port().port();
-    let llm = Llm { base_url: format!("http://localhost:{port}"), ..llm(free_port()) };
+    check_error(&llm(deaf_port()), refused, "provider request failed: connection refused");
+    let port = deaf_port().port();
+    let llm = Llm { base_url: format!("http://localhost:{port}"), ..llm(deaf_port()) };
     check_error(&llm, refused, "provider request failed: connection refused");
 }
 
@@ -404,7 +405,7 @@ fn missing_content_is_written_as_the_endpoint_wants_it() {
 
 #[test]
 fn what_cannot_be_sent_is_refused_without_repeating_it() {
-    let llm = llm(free_port());
+    let llm = llm(deaf_port());
     for key in ["sk-\nx", "sk-ü"] {
         let error = HttpModel::new(&llm, Secret::new(key), Limits::default()).unwrap_err();
         assert_eq!(error.message, "the API key cannot be sent as a header");
